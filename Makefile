@@ -12,7 +12,7 @@ BENCH_FLAGS ?=
 # for make faults (200) and make attack (100)
 ROUNDS ?=
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
-VERSION_VAR := github.com/numalet/numalet/agent/version.build
+VERSION_VAR := github.com/numalet/numalet/internal/version.build
 export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
@@ -76,8 +76,8 @@ soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (
 	NUMALET_SOAK=$${SOAKTIME:-5m} go test ./test -run TestSoak -count=1 -v -timeout 2h
 
 walk: ## the random walks of which the tier walks goes a part: admission with claims, evictions, shutdowns; WALKSTEPS (1000000)
-	NUMALET_STEPS_CLAIMS=1 NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/admission -run TestRandomSteps -count=1 -v -timeout 2h
-	NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/eviction ./agent/shutdown -run Walk -count=1 -v -timeout 2h
+	NUMALET_STEPS_CLAIMS=1 NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/placement/admission -run TestRandomSteps -count=1 -v -timeout 2h
+	NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/node/eviction ./agent/node/shutdown -run Walk -count=1 -v -timeout 2h
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
 	@mkdir -p bench; set -o pipefail; cluster=$$(test/tools/build.sh cluster) || exit 1; \

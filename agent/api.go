@@ -14,17 +14,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/claims"
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/devices"
-	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/agent/server/access"
-	"github.com/numalet/numalet/agent/server/certificates"
-	"github.com/numalet/numalet/agent/server/checkpoint"
-	"github.com/numalet/numalet/agent/server/debug"
-	"github.com/numalet/numalet/agent/server/logs"
-	"github.com/numalet/numalet/agent/server/nodelogs"
-	"github.com/numalet/numalet/agent/server/streaming"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/placement/claims"
+	"github.com/numalet/numalet/agent/placement/devices"
+	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/agent/serving/server/access"
+	"github.com/numalet/numalet/agent/serving/server/certificates"
+	"github.com/numalet/numalet/agent/serving/server/checkpoint"
+	"github.com/numalet/numalet/agent/serving/server/debug"
+	"github.com/numalet/numalet/agent/serving/server/logs"
+	"github.com/numalet/numalet/agent/serving/server/nodelogs"
+	"github.com/numalet/numalet/agent/serving/server/streaming"
 )
 
 // systemLogs is the host's folder of logs.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/pods/podworker"
 )
 
 // TestBackOffOf: the delays of containers that keep exiting, by gates and configuration.

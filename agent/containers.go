@@ -12,11 +12,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/actuator"
-	"github.com/numalet/numalet/agent/hostinfo"
-	"github.com/numalet/numalet/agent/images/provider"
-	"github.com/numalet/numalet/agent/logs"
-	"github.com/numalet/numalet/agent/userns"
+	"github.com/numalet/numalet/agent/node/hostinfo"
+	"github.com/numalet/numalet/agent/node/userns"
+	"github.com/numalet/numalet/agent/pods/actuator"
+	"github.com/numalet/numalet/agent/upkeep/images/provider"
+	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/files"
 )

@@ -9,12 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/kubeapi/objects"
-	"github.com/numalet/numalet/agent/needs"
-	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/agent/volume"
-	"github.com/numalet/numalet/agent/volume/csi"
-	"github.com/numalet/numalet/agent/volume/scsi"
+	"github.com/numalet/numalet/agent/cluster/needs"
+	"github.com/numalet/numalet/agent/cluster/objects"
+	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/storage/volume"
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/scsi"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
 )

@@ -9,11 +9,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/kubeapi/attachments"
-	"github.com/numalet/numalet/agent/kubeapi/csinodes"
-	"github.com/numalet/numalet/agent/needs"
-	nodestatus "github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/agent/cluster/attachments"
+	"github.com/numalet/numalet/agent/cluster/csinodes"
+	"github.com/numalet/numalet/agent/cluster/needs"
+	"github.com/numalet/numalet/agent/node/nodestatus"
+	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"

@@ -3,8 +3,8 @@ package agent
 import (
 	"time"
 
-	"github.com/numalet/numalet/agent/daemons"
-	"github.com/numalet/numalet/agent/housekeeping"
+	"github.com/numalet/numalet/agent/node/daemons"
+	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 

@@ -5,9 +5,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/kubeapi/attachments"
-	"github.com/numalet/numalet/agent/kubeapi/objects"
-	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/cluster/attachments"
+	"github.com/numalet/numalet/agent/cluster/objects"
+	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
 )

@@ -9,10 +9,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/claims"
-	"github.com/numalet/numalet/agent/claims/claim"
-	"github.com/numalet/numalet/agent/kubeapi/slices"
+	"github.com/numalet/numalet/agent/cluster/slices"
+	"github.com/numalet/numalet/agent/placement/claims"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/claims"
-	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/placement/claims"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
 )
 

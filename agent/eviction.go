@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/eviction"
-	"github.com/numalet/numalet/agent/eviction/wake"
-	"github.com/numalet/numalet/agent/gc"
-	"github.com/numalet/numalet/agent/localstorage"
-	"github.com/numalet/numalet/agent/pod"
-	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/agent/stats"
-	"github.com/numalet/numalet/agent/stats/diskusage"
-	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/eviction"
+	"github.com/numalet/numalet/agent/node/eviction/wake"
+	"github.com/numalet/numalet/agent/pods/pod"
+	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/agent/serving/stats"
+	"github.com/numalet/numalet/agent/storage/diskusage"
+	"github.com/numalet/numalet/agent/storage/localstorage"
+	"github.com/numalet/numalet/agent/upkeep/gc"
+	"github.com/numalet/numalet/cgroups/kernel"
 )
 
 // newEvictions end pods of which the node says that they go: before memory, a disk or PIDs run out,

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/agent/eviction"
-	"github.com/numalet/numalet/agent/pod"
-	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/node/eviction"
+	"github.com/numalet/numalet/agent/pods/pod"
+	"github.com/numalet/numalet/agent/pods/syncloop"
 )
 
 // evictor evicts pods, each once, whoever finds that it is to go.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/eviction"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/internal/podtest"
 )
 

@@ -6,11 +6,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/health"
-	"github.com/numalet/numalet/agent/pod"
-	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/pods/pod"
+	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 

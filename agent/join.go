@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
-	"github.com/numalet/numalet/agent/oom"
-	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/node/oom"
+	"github.com/numalet/numalet/agent/pods/status"
 )
 
 // join makes the domains, each of what it needs, and joins them:

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/agent/housekeeping"
-	"github.com/numalet/numalet/agent/runtimeup"
+	"github.com/numalet/numalet/agent/node/runtimeup"
+	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 )
 
 // newPodCIDR tells the runtime which addresses pods get: what the node's object says, and until

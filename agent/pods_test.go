@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/pods/podstatus"
 )
 
 // A pod that is not known may be the node's until what all sources had was taken in: that they have sent

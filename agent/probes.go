@@ -3,11 +3,11 @@ package agent
 import (
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/handler"
-	"github.com/numalet/numalet/agent/probe"
-	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/agent/pods/handler"
+	"github.com/numalet/numalet/agent/pods/probe"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/version"
 )
 
 // probeDomain probes containers.

@@ -9,11 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/kubeapi/mirror"
-	"github.com/numalet/numalet/agent/kubeapi/statuses"
-	"github.com/numalet/numalet/agent/podsapi"
-	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/agent/podstatus/kept"
+	"github.com/numalet/numalet/agent/cluster/mirror"
+	"github.com/numalet/numalet/agent/cluster/statuses"
+	"github.com/numalet/numalet/agent/pods/podstatus"
+	"github.com/numalet/numalet/agent/pods/podstatus/kept"
+	"github.com/numalet/numalet/agent/serving/podsapi"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 

@@ -6,11 +6,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/hostinfo"
-	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/agent/resources"
-	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/hostinfo"
+	"github.com/numalet/numalet/agent/placement/resources"
+	"github.com/numalet/numalet/agent/pods/podstatus"
+	"github.com/numalet/numalet/cgroups/kernel"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 )

@@ -15,22 +15,22 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/claims"
-	"github.com/numalet/numalet/agent/devices"
-	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/firewall"
-	"github.com/numalet/numalet/agent/fit"
-	"github.com/numalet/numalet/agent/health"
-	"github.com/numalet/numalet/agent/localstorage"
-	"github.com/numalet/numalet/agent/localstorage/held"
-	"github.com/numalet/numalet/agent/localstorage/quota"
-	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/agent/podresources"
-	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/agent/stats"
-	"github.com/numalet/numalet/agent/stats/kernel"
-	"github.com/numalet/numalet/agent/watchdog"
+	"github.com/numalet/numalet/agent/node/firewall"
+	"github.com/numalet/numalet/agent/node/watchdog"
+	"github.com/numalet/numalet/agent/placement/assigned"
+	"github.com/numalet/numalet/agent/placement/claims"
+	"github.com/numalet/numalet/agent/placement/devices"
+	"github.com/numalet/numalet/agent/placement/explain"
+	"github.com/numalet/numalet/agent/placement/fit"
+	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/serving/podresources"
+	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/agent/serving/stats"
+	"github.com/numalet/numalet/agent/storage/localstorage"
+	"github.com/numalet/numalet/agent/storage/localstorage/held"
+	"github.com/numalet/numalet/agent/storage/localstorage/quota"
+	"github.com/numalet/numalet/cgroups/kernel"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -158,8 +158,8 @@ func (a *Agent) Problems() []source.Problem {
 }
 
 // Placements says where every container of the node's pods is.
-func (a *Agent) Placements() []placement.Row {
-	return placement.Rows(placement.Input{
+func (a *Agent) Placements() []assigned.Row {
+	return assigned.Rows(assigned.Input{
 		Hardware: a.node.hardware.Get(), Pods: a.pods.statuses.List(),
 		Assigned: a.node.store.State(), Shared: a.resources.loop.Shared(),
 		Health: a.devices.Inventory().Health,

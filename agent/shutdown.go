@@ -7,12 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/pod"
-	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/shutdown"
-	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/node/shutdown"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/pods/pod"
+	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/housekeeping"
-	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/pods/podstatus"
+	"github.com/numalet/numalet/agent/storage/volume"
+	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 )
 
 // healthDomain keeps what CSI drivers said last of the health of pods' volumes. The zero value is of

@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/placement/devices"
 	"github.com/numalet/numalet/test/harness"
 )
 

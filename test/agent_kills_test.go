@@ -106,7 +106,7 @@ func (k *killer) round() {
 	}
 	k.pause()
 	k.Kill()
-	promised := assigned(k.t, k.Node) // fails the test if the state cannot be read
+	promised := assignedState(k.t, k.Node) // fails the test if the state cannot be read
 	if text := overpromised(promised.Blocks()); text != "" {
 		k.t.Errorf("invariant broken: in the state file, %s", text)
 	}

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/test/harness"
@@ -30,7 +30,7 @@ func cpus(t testing.TB, list string) cpuset.CPUSet {
 	return set
 }
 
-func placementOf(t testing.TB, n *harness.Node, container string) placement.Row {
+func placementOf(t testing.TB, n *harness.Node, container string) assigned.Row {
 	t.Helper()
 	rows, err := n.Placements()
 	if err != nil {

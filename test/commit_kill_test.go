@@ -16,8 +16,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/internal/files"
@@ -264,13 +264,13 @@ func parseCalls(log, root string) (out []fileOp) {
 // killedBefore makes the change on an agent that is killed before the operation.
 func killedBefore(t *testing.T, change assignment, op fileOp) {
 	n := onePod(t, change)
-	before := byName(assigned(t, n))
+	before := byName(assignedState(t, n))
 	attach(t, n, "-o", filepath.Join(n.Dir, "calls"), "-P", filepath.Join(n.Root, op.path),
 		"-e", "trace="+op.call, "-e", "inject="+op.call+":signal=SIGKILL")
 	change.change(n)
 	n.AwaitKilled()
 
-	after := byName(assigned(t, n)) // fails the test if the file is damaged
+	after := byName(assignedState(t, n)) // fails the test if the file is damaged
 	kubeletFilesSound(t, n)
 	if old, ok := after["old-node"]; ok {
 		if diff := gocmp.Diff(fmt.Sprint(before["old-node"]), fmt.Sprint(old)); diff != "" {
@@ -289,7 +289,7 @@ func killedBefore(t *testing.T, change assignment, op fileOp) {
 	change.done(n)
 	var final map[string]allocation.Pod
 	n.Eventually("the change is in the state file", func() error {
-		final = byName(assigned(t, n))
+		final = byName(assignedState(t, n))
 		if _, held := final["old-node"]; held == (change.name == "release") {
 			return fmt.Errorf("it has %v", final)
 		}

@@ -17,9 +17,9 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/allocation/handover"
-	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation/handover"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
@@ -133,7 +133,7 @@ func TestStateLostDuringInit(t *testing.T) {
 				}
 				return nil
 			})
-			want := byName(assigned(t, n))["own-node"]
+			want := byName(assignedState(t, n))["own-node"]
 			n.Kill()
 			if err := lose(filepath.Join(n.Root, store.FileName)); err != nil {
 				t.Fatal(err)
@@ -153,7 +153,7 @@ func TestStateLostDuringInit(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.AwaitPhase("own-node", v1.PodRunning)
-			state := byName(assigned(t, n))
+			state := byName(assignedState(t, n))
 			if diff := cmp.Diff(want, state["own-node"], cmp.Comparer(sameHeld)); diff != "" {
 				t.Errorf("the pod was given (-before +after):\n%s", diff)
 			}
@@ -242,7 +242,7 @@ func TestDamagedKubeletFiles(t *testing.T) {
 						t.Errorf("the runtime was told: %+v", c)
 					}
 				}
-				known := byName(assigned(t, n))["own-node"].Containers["main"]
+				known := byName(assignedState(t, n))["own-node"].Containers["main"]
 				knows := known.CPUs().String() == ownCPUs
 				if knows == (file == cpucheckpoint.FileName) {
 					t.Errorf("its CPUs are %q", known.CPUs())
@@ -319,7 +319,7 @@ func TestStateFileCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.AwaitPhase("new-node", v1.PodRunning)
-	if pods := assigned(t, n).Pods; len(pods) != 2 {
+	if pods := assignedState(t, n).Pods; len(pods) != 2 {
 		t.Errorf("the state has %d pods", len(pods))
 	}
 	if calls := allocations(t, plugin)[0]; calls != 2 {

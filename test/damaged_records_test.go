@@ -308,7 +308,7 @@ func (d *damaged) ends() {
 		d.AwaitGone(name + "-node")
 	}
 	d.Eventually("nothing is left of them", func() error {
-		if state := assigned(d.t, d.Node); len(state.Pods) > 0 {
+		if state := assignedState(d.t, d.Node); len(state.Pods) > 0 {
 			return fmt.Errorf("%d pods are recorded", len(state.Pods))
 		}
 		entries, _, err := d.deviceFile()

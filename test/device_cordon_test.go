@@ -14,7 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/placement/devices"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/test/harness"
 )

@@ -15,7 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/placement/fit"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -18,7 +18,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -45,7 +45,7 @@ func TestPlaygroundWithGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	var rows []placement.Row
+	var rows []assigned.Row
 	if err := json.Unmarshal(out, &rows); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

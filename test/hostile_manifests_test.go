@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -247,7 +247,7 @@ func (m *monitor) compare(a, b crisim.Container) {
 }
 
 // assigned reads the state file. A corrupt file fails the test.
-func assigned(t testing.TB, n *harness.Node) allocation.State {
+func assignedState(t testing.TB, n *harness.Node) allocation.State {
 	t.Helper()
 	state, err := n.Assigned()
 	if err != nil {
@@ -284,7 +284,7 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 			return fmt.Errorf("the runtime has a sandbox of %s", s.Pod)
 		}
 	}
-	given := assigned(t, n)
+	given := assignedState(t, n)
 	shared := cpusOf(crisim.Container{}).Difference(given.CPUs())
 	for _, c := range state.Running() {
 		if alone(c) == 0 && !cpusOf(c).Equals(shared) {

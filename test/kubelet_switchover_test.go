@@ -16,9 +16,9 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/allocation/handover"
-	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/placement/allocation/handover"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
+	"github.com/numalet/numalet/agent/pods/source"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )

@@ -21,7 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/agent/serving/podresources/watchv1"
 	"github.com/numalet/numalet/test/harness"
 )
 

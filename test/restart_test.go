@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
@@ -68,7 +68,7 @@ func quiet(n *harness.Node) {
 
 // placements returns the rows by pod/container, without the health of devices, which is unknown
 // while their plugin is away.
-func placements(t testing.TB, n *harness.Node) map[string]placement.Row {
+func placements(t testing.TB, n *harness.Node) map[string]assigned.Row {
 	t.Helper()
 	rows, err := n.Placements()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -97,7 +97,7 @@ type restart struct {
 	t          *testing.T
 	plugin     *pluginsim.Client
 	stopPlugin func()
-	row        placement.Row
+	row        assigned.Row
 	sandbox    string
 	asked      int
 }
@@ -122,7 +122,7 @@ func newRestart(t *testing.T) *restart {
 
 // running returns the row of the pod's container once it runs and its reason, which can be that of
 // its last end, is gone. The row has no device health, which depends on the plugin.
-func (r *restart) running() (row placement.Row) {
+func (r *restart) running() (row assigned.Row) {
 	r.t.Helper()
 	r.Eventually("the container runs", func() error {
 		rows, err := r.Placements()

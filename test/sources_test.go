@@ -14,7 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -8,7 +8,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/tracing/tracingtest"
+	"github.com/numalet/numalet/agent/serving/tracing/tracingtest"
 	"github.com/numalet/numalet/test/harness"
 )
 

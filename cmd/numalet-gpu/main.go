@@ -21,11 +21,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/dra"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology/discover"
 )
 

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/cmd/numalet-lab/bench"
 	"github.com/numalet/numalet/cmd/numalet-lab/rig"
 	"github.com/numalet/numalet/internal/terminal"
+	"github.com/numalet/numalet/internal/version"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
 )

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/cmd/internal/cli"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 	"github.com/numalet/numalet/cmd/numalet-lab/rig"
+	"github.com/numalet/numalet/internal/version"
 )
 
 func main() {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/numalet/numalet/cmd/internal/cli"
 
-	"github.com/numalet/numalet/agent/locks"
+	"github.com/numalet/numalet/agent/node/locks"
 )
 
 const nodesHelp = `Have this process be many nodes of a cluster, on machines that are data.

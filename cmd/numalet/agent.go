@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node/config"
 
-	"github.com/numalet/numalet/agent/locks"
+	"github.com/numalet/numalet/agent/node/locks"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
 )

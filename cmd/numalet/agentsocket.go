@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/placement/devices"
 )
 
 // agentSocket reaches what an agent answers only to an administrator: through the socket below the

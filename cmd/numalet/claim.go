@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/placement/claims"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
 )

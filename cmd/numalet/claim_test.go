@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/agent/claims"
-	"github.com/numalet/numalet/agent/health/failure"
+	"github.com/numalet/numalet/agent/placement/claims"
+	"github.com/numalet/numalet/deviceplugin/failure"
 )
 
 func TestPrintClaims(t *testing.T) {

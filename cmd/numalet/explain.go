@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/eviction"
-	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/node/eviction"
+	"github.com/numalet/numalet/agent/placement/explain"
+	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/terminal"

@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/fit"
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
+	"github.com/numalet/numalet/agent/placement/fit"
+	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/terminal"
 
 	"github.com/numalet/numalet/cmd/internal/cli"

@@ -24,7 +24,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/agent/serving/podresources/watchv1"
 	"github.com/numalet/numalet/internal/await"
 
 	"github.com/numalet/numalet/cmd/internal/cli"

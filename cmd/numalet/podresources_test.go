@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/agent/serving/podresources/watchv1"
 )
 
 func on(nodes ...int64) *podresourcesv1.TopologyInfo {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node/config"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/internal/version"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
 )

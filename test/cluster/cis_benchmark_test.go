@@ -14,7 +14,7 @@ import (
 )
 
 // testBenchmark checks the CIS Kubernetes Benchmark's rules for a worker node: for the files that
-// the agent has written on a node that it bootstrapped, and for its server. agent/config tests the
+// the agent has written on a node that it bootstrapped, and for its server. agent/node/config tests the
 // settings. The rules 4.1.1 to 4.1.4 and 4.1.7 to 4.1.10 are about files of others; 4.3 is about
 // kube-proxy.
 func testBenchmark(t *testing.T, n rig.Node, certificates string) {

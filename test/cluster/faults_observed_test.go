@@ -17,8 +17,8 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/assigned"
 )
 
 // These labels of the runtime's sandboxes and containers identify them.
@@ -31,7 +31,7 @@ const (
 type observed struct {
 	// api has the pods of the node in the API server, and here those of the agent, by name.
 	api, here map[types.NamespacedName]v1.Pod
-	places    map[string]placement.Row                      // by "pod/container"
+	places    map[string]assigned.Row                       // by "pod/container"
 	told      map[string]*podresourcesv1.ContainerResources // likewise
 	held      allocation.State
 	sandboxes []*runtimeapi.PodSandbox

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	podstatuses "github.com/numalet/numalet/agent/kubeapi/statuses"
-	"github.com/numalet/numalet/agent/podstatus"
+	podstatuses "github.com/numalet/numalet/agent/cluster/statuses"
+	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )

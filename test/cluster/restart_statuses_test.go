@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
-	"github.com/numalet/numalet/agent/podstatus/kept"
+	"github.com/numalet/numalet/agent/pods/podstatus/kept"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )

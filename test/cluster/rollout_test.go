@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/agent/serving/podresources/watchv1"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/cluster/rig"

@@ -16,7 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
@@ -56,7 +56,7 @@ func TestPlaygroundOnce(t *testing.T) {
 	dir := shortDir(t)
 	rig.Alone(t)
 	rows := once(t, playground(t, dir, "--once", "-o", "json"), dir)
-	got := map[string]placement.Row{}
+	got := map[string]assigned.Row{}
 	for _, r := range rows {
 		got[r.Pod] = r
 	}
@@ -121,7 +121,7 @@ func TestPlaygroundOfPlainBuild(t *testing.T) {
 }
 
 // once runs a playground in dir to its end and returns its table. It must have left nothing.
-func once(t *testing.T, cmd *exec.Cmd, dir string) (rows []placement.Row) {
+func once(t *testing.T, cmd *exec.Cmd, dir string) (rows []assigned.Row) {
 	t.Helper()
 	var out, trouble bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trouble

@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 )
 
 // readOnlyPort is an agent's read-only port on this machine.
@@ -29,12 +29,12 @@ func (p readOnlyPort) Pods() (map[string]v1.Pod, error) {
 }
 
 // Placements returns the rows of /placements by "pod/container".
-func (p readOnlyPort) Placements() (map[string]placement.Row, error) {
-	var rows []placement.Row
+func (p readOnlyPort) Placements() (map[string]assigned.Row, error) {
+	var rows []assigned.Row
 	if err := p.decode("/placements", &rows); err != nil {
 		return nil, err
 	}
-	out := map[string]placement.Row{}
+	out := map[string]assigned.Row{}
 	for _, r := range rows {
 		out[r.Pod+"/"+r.Container] = r
 	}

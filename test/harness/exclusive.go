@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 )

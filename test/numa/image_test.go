@@ -119,8 +119,8 @@ func buildInto(t *testing.T, dir string) {
 	for _, args := range [][]string{
 		{"test", "-c", "-o", dir + "/guest.test", "github.com/numalet/numalet/test/numa/guest"},
 		{"test", "-c", "-o", dir + "/cgroups.test", "github.com/numalet/numalet/cgroups"},
-		{"test", "-c", "-o", dir + "/wake.test", "github.com/numalet/numalet/agent/eviction/wake"},
-		{"test", "-c", "-o", dir + "/quota.test", "github.com/numalet/numalet/agent/localstorage/quota"},
+		{"test", "-c", "-o", dir + "/wake.test", "github.com/numalet/numalet/agent/node/eviction/wake"},
+		{"test", "-c", "-o", dir + "/quota.test", "github.com/numalet/numalet/agent/storage/localstorage/quota"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -16,4 +16,4 @@ mkdir -p "$work/$api"
 cat "$(go list -m -f '{{.Dir}}' k8s.io/kubelet)/pkg/apis/podresources/v1/api.proto" >"$work/$api/api.proto"
 PATH=$work:$PATH protoc -I . -I "$work" \
     --go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. \
-    agent/podresources/watchv1/watch.proto deviceplugin/lifecyclev1/lifecycle.proto
+    agent/serving/podresources/watchv1/watch.proto deviceplugin/lifecyclev1/lifecycle.proto

@@ -10,7 +10,7 @@ import (
 
 // Sum says how the requests and limits of a pod are summed up: with the CPUs, the memory and the
 // huge pages that its resource claims bring (KEP-5517). The scheduler has written these into the
-// pod's status; agent/source removes them where the gate DRANodeAllocatableResources is off.
+// pod's status; agent/pods/source removes them where the gate DRANodeAllocatableResources is off.
 func Sum() resourcehelper.PodResourcesOptions {
 	return resourcehelper.PodResourcesOptions{UseDRANodeAllocatableResourceClaimStatus: true}
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/cmd/numalet-lab/rig"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"

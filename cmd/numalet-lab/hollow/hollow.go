@@ -18,8 +18,8 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/agent/cluster/kubeapi"
+	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/internal/await"
 )
 

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"

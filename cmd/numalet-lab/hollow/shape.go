@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 

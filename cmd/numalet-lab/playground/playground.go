@@ -21,11 +21,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/claims/claim"
-	nodedevices "github.com/numalet/numalet/agent/devices"
-	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/placement/assigned"
+	nodedevices "github.com/numalet/numalet/agent/placement/devices"
+	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // Runtimes that a playground can have.
@@ -294,10 +294,10 @@ func (p *Playground) settled(ctx context.Context) bool {
 		return false
 	}
 	return !slices.ContainsFunc(rows,
-		func(r placement.Row) bool { return !rowSettled(r, p.plugins) })
+		func(r assigned.Row) bool { return !rowSettled(r, p.plugins) })
 }
 
-func rowSettled(r placement.Row, offers []plugin) bool {
+func rowSettled(r assigned.Row, offers []plugin) bool {
 	switch r.State.Reason {
 	case "ContainerCreating", "PodInitializing":
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 )
 
 // screen is the terminal view.
@@ -26,7 +26,7 @@ type screen struct {
 
 // picture holds what there is to see at a moment.
 type picture struct {
-	rows    []placement.Row
+	rows    []assigned.Row
 	short   []string // what the node is short of
 	wrong   []string // problems of manifests and device plugins
 	free    []string // one line for each resource

@@ -3,8 +3,8 @@ package playground
 import (
 	"testing"
 
-	"github.com/numalet/numalet/agent/claims/claim"
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
@@ -26,7 +26,7 @@ func TestRowSettled(t *testing.T) {
 		{claim.ReasonWaitDriver, "the driver fpga.example.com has not registered", "", true},
 		{claim.ReasonWaitClaim, "the claim is not allocated", "", false},
 	} {
-		r := placement.Row{Place: placement.Place{CPUs: test.cpus}}
+		r := assigned.Row{Place: assigned.Place{CPUs: test.cpus}}
 		r.State.Reason, r.State.Message = test.reason, test.message
 		if got := rowSettled(r, offers); got != test.want {
 			t.Errorf("%+v: %t", test, got)

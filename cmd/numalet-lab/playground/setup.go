@@ -16,7 +16,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"

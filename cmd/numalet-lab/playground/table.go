@@ -13,7 +13,7 @@ import (
 	"charm.land/lipgloss/v2/table"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 )
@@ -39,7 +39,7 @@ var layouts = []struct {
 
 // Table draws the rows for people, in colour and if possible at most width columns wide; 0 means
 // unlimited. Narrow tables have fewer columns. The reasons go first, because Notes returns them.
-func Table(rows []placement.Row, width int) (text string) {
+func Table(rows []assigned.Row, width int) (text string) {
 	for _, l := range layouts {
 		columns := slices.DeleteFunc(slices.Clone(headers), func(column string) bool {
 			return slices.Contains(l.without, column)
@@ -55,7 +55,7 @@ func Table(rows []placement.Row, width int) (text string) {
 // fold puts each device or range of CPUs on a line; what is in parentheses stays with its device.
 var fold = strings.NewReplacer(" (", " (", " ", "\n", ",", ",\n")
 
-func draw(rows []placement.Row, columns []string, folded bool) string {
+func draw(rows []assigned.Row, columns []string, folded bool) string {
 	t := table.New().
 		Border(lipgloss.NormalBorder()).BorderColumn(false).BorderLeft(false).BorderRight(false).
 		BorderStyle(lipgloss.NewStyle().Foreground(lipgloss.Color("240"))).
@@ -88,11 +88,11 @@ func draw(rows []placement.Row, columns []string, folded bool) string {
 	return t.String()
 }
 
-func samePod(a, b placement.Row) bool { return a.Pod == b.Pod && a.Namespace == b.Namespace }
+func samePod(a, b assigned.Row) bool { return a.Pod == b.Pod && a.Namespace == b.Namespace }
 
 // Notes returns the reasons with their messages: one for each container that has one, or one for
 // the pod if all its containers say the same.
-func Notes(rows []placement.Row) []string {
+func Notes(rows []assigned.Row) []string {
 	var out []string
 	for i, r := range rows {
 		said := r.State.Message
@@ -105,7 +105,7 @@ func Notes(rows []placement.Row) []string {
 }
 
 // Cells returns the row as the texts of its columns.
-func Cells(r placement.Row) []string {
+func Cells(r assigned.Row) []string {
 	pod := r.Pod
 	if r.Namespace != v1.NamespaceDefault {
 		pod = r.Namespace + "/" + r.Pod
@@ -118,7 +118,7 @@ func Cells(r placement.Row) []string {
 
 // cpus shows exclusive CPUs as a list. The shared pool is long and the same for everybody, so only
 // its size is shown.
-func cpus(r placement.Row) string {
+func cpus(r assigned.Row) string {
 	if r.Isolated {
 		return r.CPUs + " (isolated)"
 	}
@@ -137,7 +137,7 @@ var uuid = regexp.MustCompile(`([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 // devices shows ids with what is wrong with them, like "gpu-0 gpu-1 (unhealthy)". The resource is
 // left out if the ids begin with its name. Of UUIDs only the first group is shown.
-func devices(r placement.Row) string {
+func devices(r assigned.Row) string {
 	var out []string
 	for _, resource := range slices.Sorted(maps.Keys(r.Devices)) {
 		_, name, _ := strings.Cut(resource, "/")
@@ -170,7 +170,7 @@ func aligned(a *bool) string {
 }
 
 // shade returns the colour of a cell.
-func shade(r placement.Row, column string) color.Color {
+func shade(r assigned.Row, column string) color.Color {
 	const green, yellow, red, grey = lipgloss.Green, lipgloss.Yellow, lipgloss.Red,
 		lipgloss.BrightBlack
 	switch column {

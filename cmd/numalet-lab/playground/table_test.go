@@ -11,15 +11,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/internal/goldentest"
 )
 
-func exampleRows() []placement.Row {
-	row := func(pod, container string, phase v1.PodPhase) placement.Row {
-		return placement.Row{
-			Key:   placement.Key{Namespace: "default", Pod: pod, Container: container},
-			State: placement.State{Phase: phase},
+func exampleRows() []assigned.Row {
+	row := func(pod, container string, phase v1.PodPhase) assigned.Row {
+		return assigned.Row{
+			Key:   assigned.Key{Namespace: "default", Pod: pod, Container: container},
+			State: assigned.State{Phase: phase},
 		}
 	}
 	train := row("train-node", "trainer", v1.PodRunning)
@@ -43,12 +43,12 @@ func exampleRows() []placement.Row {
 	big.State.Reason = "OutOfcpu"
 	big.State.Message = "Pod was rejected: Node didn't have enough resource: cpu, " +
 		"requested: 500000, used: 2500, capacity: 63000"
-	return []placement.Row{fpga, big, train, wide, web, side}
+	return []assigned.Row{fpga, big, train, wide, web, side}
 }
 
 // Isolated CPUs are marked.
 func TestIsolatedCell(t *testing.T) {
-	r := placement.Row{Place: placement.Place{CPUs: "2-3", Exclusive: true}}
+	r := assigned.Row{Place: assigned.Place{CPUs: "2-3", Exclusive: true}}
 	for isolated, want := range map[bool]string{false: "2-3", true: "2-3 (isolated)"} {
 		if r.Isolated = isolated; Cells(r)[3] != want {
 			t.Errorf("isolated %v: %s, want %s", isolated, Cells(r)[3], want)
@@ -132,7 +132,7 @@ func TestPageFits(t *testing.T) {
 
 // Unhealthy devices of containers are marked, and ids stay within their cells.
 func TestDeviceCells(t *testing.T) {
-	r := placement.Row{Place: placement.Place{
+	r := assigned.Row{Place: assigned.Place{
 		Devices: map[string][]string{"example.com/gpu": {"gpu-0", "gpu-1", "a\nb"}},
 		DeviceHealth: map[string]map[string]v1.ResourceHealthStatus{"example.com/gpu": {
 			"gpu-1": v1.ResourceHealthStatusUnhealthy, "a\nb": v1.ResourceHealthStatusUnknown,
@@ -142,7 +142,7 @@ func TestDeviceCells(t *testing.T) {
 	if got := Cells(r)[5]; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	r.Place = placement.Place{Devices: map[string][]string{"nvidia.com/gpu": {
+	r.Place = assigned.Place{Devices: map[string][]string{"nvidia.com/gpu": {
 		"GPU-8c2fa1b0-6e75-6d61-6c65-740000000001", "MIG-00000001-6e75-6d61-6c65-74000000000f::2",
 	}}}
 	const short = "GPU-8c2fa1b0 gpu:MIG-00000001::2"

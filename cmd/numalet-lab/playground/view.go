@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/terminal"
 )
@@ -61,7 +61,7 @@ func (v viewer) show(ctx context.Context) error {
 }
 
 // print writes the table, for people or as JSON.
-func (v viewer) print(rows []placement.Row) error {
+func (v viewer) print(rows []assigned.Row) error {
 	if !v.opts.JSON {
 		width := terminal.Width(v.opts.Out)
 		text := append([]string{Table(rows, width)}, faint(Notes(rows), width)...)
@@ -240,7 +240,7 @@ func (v viewer) once(ctx context.Context) error {
 }
 
 // summary counts the pods by phase.
-func summary(rows []placement.Row) string {
+func summary(rows []assigned.Row) string {
 	seen, count := map[string]bool{}, map[v1.PodPhase]int{}
 	for _, r := range rows {
 		if key := r.Namespace + "/" + r.Pod; !seen[key] {

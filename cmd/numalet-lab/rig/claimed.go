@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // publishedBy returns the devices of each class, with their places, in the order of PCI addresses.

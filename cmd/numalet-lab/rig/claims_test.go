@@ -18,8 +18,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // pairsBy is pairsMix with these claims and limits of the pods of one pair, and of two, and with pods that

@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"

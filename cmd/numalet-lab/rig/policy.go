@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 )

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/explain"
 	"github.com/numalet/numalet/topology"
 )
 

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // scheduler chooses the devices of a pod's claims as kube-scheduler does: in the order of the

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
@@ -97,7 +97,7 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 			break
 		}
 	}
-	s.Allocatable = node.Allocatable(m, node.Reservation{
+	s.Allocatable = nodestatus.Allocatable(m, nodestatus.Reservation{
 		Reserved: v1.ResourceList{
 			v1.ResourceCPU: *resource.NewQuantity(int64(s.ReservedCPUs.Size()),
 				resource.DecimalSI),
@@ -283,7 +283,7 @@ func (s *Site) has(name string) bool {
 	if _, ok := s.Inventory.Resources[name]; ok {
 		return true
 	}
-	return amountOf(v1.ResourceName(name), node.Capacity(s.Machine, 0)[v1.ResourceName(name)]) > 0
+	return amountOf(v1.ResourceName(name), nodestatus.Capacity(s.Machine, 0)[v1.ResourceName(name)]) > 0
 }
 
 // amountOf returns a quantity as a number: millicores for CPUs.

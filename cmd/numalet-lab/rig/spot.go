@@ -1,7 +1,7 @@
 package rig
 
 import (
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/topology"
 )
 

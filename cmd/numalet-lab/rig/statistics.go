@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/explain"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"

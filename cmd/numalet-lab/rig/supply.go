@@ -3,7 +3,7 @@ package rig
 import (
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"

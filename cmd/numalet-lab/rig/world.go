@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"

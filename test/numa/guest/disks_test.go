@@ -22,9 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/volume"
-	"github.com/numalet/numalet/agent/volume/csi"
-	"github.com/numalet/numalet/agent/volume/selinux"
+	"github.com/numalet/numalet/agent/storage/volume"
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/test/harness"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/placement/devices"
 	"github.com/numalet/numalet/test/harness"
 )
 

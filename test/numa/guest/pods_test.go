@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
@@ -25,7 +25,7 @@ type lives struct {
 	cgroup string
 	pid    int
 	// promise is the agent's row about it.
-	promise placement.Row
+	promise assigned.Row
 }
 
 // look finds the container of a pod when it runs.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/numalet/numalet/agent/volume"
-	"github.com/numalet/numalet/agent/volume/selinux"
+	"github.com/numalet/numalet/agent/storage/volume"
+	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/test/harness"
 )
 

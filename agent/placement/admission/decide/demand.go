@@ -1,0 +1,83 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Demand is a pod and what it requests of the node.
+type Demand struct {
+	Pod      *v1.Pod
+	Requests v1.ResourceList
+	Shares   bool // some of its containers share CPUs
+	Ports    []podspec.HostPort
+	Rank     podspec.Rank
+	// Least counts, for "cpu" and each device resource, the exclusive CPUs and devices that the pod
+	// holds at once at least.
+	Least map[string]int
+	// Chosen are devices that were chosen for the pod.
+	Chosen podspec.Chosen
+}
+
+// DemandOf returns the pod's demand on a node with this static CPU policy; nil: it has none. Its
+// devices may be chosen by these.
+func DemandOf(pod *v1.Pod, node *cpumanager.Static, by topology.Choosers) Demand {
+	d := Demand{
+		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
+		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
+		Rank: podspec.RankOf(pod),
+	}
+	exclusive := cpumanager.ExclusiveOf(pod)
+	d.Least[string(v1.ResourceCPU)] = podspec.Peak(pod, func(c *v1.Container) int {
+		if len(c.Resources.Claims) > 0 {
+			return 0 // its claims may have the CPUs
+		}
+		return exclusive(c)
+	})
+	d.Chosen, _ = podspec.ChosenDevices(pod, by)
+	return d
+}
+
+// Choices are the devices that were chosen for the pod, by resource.
+func (d Demand) Choices() map[string]sets.Set[string] {
+	if len(d.Chosen) == 0 {
+		return nil
+	}
+	out := map[string]sets.Set[string]{}
+	for _, resources := range d.Chosen {
+		for name, ids := range resources {
+			out[name] = out[name].Union(sets.New(ids...))
+		}
+	}
+	return out
+}
+
+// Wants reports whether the pod requests any of these resources.
+func (d Demand) Wants(resources sets.Set[string]) bool {
+	if len(resources) == 0 {
+		return false
+	}
+	for name := range d.Least {
+		if resources.Has(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// FirstWith names the first container that requests devices of the resource; "": none does.
+func (d Demand) FirstWith(resource string) string {
+	for c := range podspec.Containers(d.Pod) {
+		for _, r := range podspec.DeviceRequests(d.Pod, c) {
+			if r.Resource == resource {
+				return c.Name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,24 @@
+package decide
+
+import "github.com/numalet/numalet/agent/placement/explain"
+
+// Outcome is the word of admission on a pod.
+type Outcome string
+
+// Wait may be followed by any outcome, Admit and Reject only by Released. Released is the last one:
+// the pod holds nothing any more, and that is recorded.
+const (
+	Admit    Outcome = "Admit"
+	Wait     Outcome = "Wait"
+	Reject   Outcome = "Reject"
+	Released Outcome = "Released"
+)
+
+// Reasons of pods that wait.
+const (
+	ReasonWaitPlugin    = "WaitingForDevicePlugin"
+	ReasonWaitResources = "WaitingForResources"
+	ReasonWaitDevices   = "WaitingForHealthyDevices"
+	ReasonWaitStore     = "WaitingForStateFile"
+	ReasonHeld          = explain.ReasonHeld
+)

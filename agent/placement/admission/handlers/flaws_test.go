@@ -1,0 +1,27 @@
+package handlers
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/pods/source"
+)
+
+// TestFlaws: a pod of the API server that breaks a rule is refused in words, and another source's
+// is not looked at.
+func TestFlaws(t *testing.T) {
+	bad := &v1.Pod{Spec: v1.PodSpec{
+		TerminationGracePeriodSeconds: new(int64), SecurityContext: &v1.PodSecurityContext{},
+	}}
+	bad.Annotations = map[string]string{source.AnnotationSource: source.APISource}
+	got := Flaws(nil)(decide.Attempt{Pod: bad})
+	if got == nil || got.Reason != source.FailedValidation || got.Message == "" || got.Wait {
+		t.Errorf("a pod without a name, a UID and containers: %+v", got)
+	}
+	bad.Annotations[source.AnnotationSource] = source.FileSource
+	if got := Flaws(nil)(decide.Attempt{Pod: bad}); got != nil {
+		t.Errorf("a static pod: %+v", got)
+	}
+}

@@ -1,0 +1,91 @@
+package line
+
+import (
+	"maps"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/allocation"
+)
+
+// Devices that were chosen for a pod are no guess. Guesses of other pods yield to them, whoever came
+// first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
+// first, and the pod with the choice waits until the guess has become an assignment.
+
+// yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
+// nil: none.
+func (e *Entry) yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
+	if e.Guess == nil || len(chosen) == 0 {
+		return nil
+	}
+	mine, has := e.Choices(), e.Guess.Devices()
+	for name, ids := range chosen {
+		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
+			if out == nil {
+				out = allocation.DeviceIDs{}
+			}
+			out[name] = both
+		}
+	}
+	return out
+}
+
+// withCertain returns the ledger with what a guess of the pod cannot change: those of its devices that
+// were chosen for it, and what is recorded. A pod that does not guess is left out.
+func (p *Pods) withCertain(e *Entry, l allocation.Ledger) allocation.Ledger {
+	entry, known := p.Ledger.Get(e.Pod.UID)
+	stored, recorded := p.Stored.Pods[e.Pod.UID]
+	chosen := e.Choices()
+	if !known || !e.Guesses() || len(chosen) == 0 && !recorded {
+		return l.Without(e.Pod.UID)
+	}
+	keeps := allocation.TakenBy(stored)
+	devices := allocation.DeviceIDs{}
+	maps.Copy(devices, keeps.Devices())
+	for name, ids := range chosen {
+		devices[name] = devices[name].Union(ids.Intersection(entry.Assigned.Devices()[name]))
+	}
+	return l.With(e.Pod.UID, allocation.Entry{Standing: entry.Standing, Assigned: keeps.With(devices)})
+}
+
+// yielding removes from the ledger what other pods guess of the devices that were chosen for the pod.
+func (p *Pass) yielding(l allocation.Ledger) allocation.Ledger {
+	if len(p.chosen) == 0 {
+		return l
+	}
+	for _, o := range p.pods.Order {
+		entry, known := l.Get(o.Pod.UID)
+		yields := o.yields(p.chosen)
+		if !known || yields == nil {
+			continue
+		}
+		entry.Assigned = entry.Assigned.WithoutDevices(yields)
+		l = l.With(o.Pod.UID, entry)
+	}
+	return l
+}
+
+// unyielding returns a pod whose guess has devices that were chosen for the pod to decide on, and which
+// has no place without them; nil: none.
+func (p *Pass) unyielding(d *decide.Decision) *Entry {
+	if len(p.chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
+		return nil
+	}
+	ledger := p.line.ledger(p).Without(p.request.In)
+	var yield []*Entry
+	for _, o := range p.pods.Order {
+		_, known := ledger.Get(o.Pod.UID)
+		if known && !o.State.Goes() && o.yields(p.chosen) != nil {
+			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
+		}
+	}
+	s := p.Snapshot(ledger).With(*d)
+	for _, o := range yield {
+		r := p.asks(o)
+		other := s.Decide(&r)
+		if other.Outcome != decide.Admit {
+			return o
+		}
+		s = s.With(other)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package line
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/topology"
+)
+
+// A claim names devices before their plugin was asked. At its turn a pod may choose among the devices
+// of its own claim and those that later pods claim on the same NUMA nodes. A later pod gets as many
+// others on these nodes for what is taken of its claim, so that the claim is as good as before.
+
+// exchange has the new claims of later pods that gave devices to the pod decided on.
+type exchange map[*Entry]allocation.Pod
+
+// choose decides on the pod whose turn it is, and returns the new claims of others.
+func (p *Pass) choose() (Verdict, exchange) {
+	ledger := p.yielding(p.line.ledger(p))
+	if p.claimsAny && p.line.holder(p) == nil {
+		if offered, more := p.offer(ledger); more {
+			v := p.decide(offered)
+			x, ok := p.exchanged(v.Held)
+			if v.Outcome == decide.Admit && (ok || v.Case.Plan.Ask != nil) {
+				return v, x
+			}
+		}
+	}
+	return p.decide(ledger), nil
+}
+
+// claimants lists the later pods whose claims may change: nothing of these is recorded or chosen.
+func (p *Pass) claimants() (out []*Entry) {
+	for _, o := range p.pods.Order[p.at+1:] {
+		if _, recorded := p.pods.Stored.Pods[o.Pod.UID]; o.Claims() && !recorded &&
+			!o.State.Goes() && len(o.Chosen) == 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// offer removes from the ledger what later pods can exchange with the pod.
+func (p *Pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool) {
+	for _, name := range p.contested {
+		r, places := p.View.Inventory.Resources[name], map[topology.NodeSet]bool{}
+		for id := range p.claims[name] {
+			if d, found := r.Find(id); found {
+				places[d.Nodes] = true
+			}
+		}
+		if len(places) == 0 {
+			continue
+		}
+		for _, o := range p.claimants() {
+			entry, _ := l.Get(o.Pod.UID)
+			offers := sets.New[string]()
+			for id := range entry.Assigned.Devices()[name] {
+				if d, found := r.Find(id); found && places[d.Nodes] {
+					offers.Insert(id)
+				}
+			}
+			if offers.Len() > 0 {
+				entry.Assigned = entry.Assigned.WithoutDevices(allocation.DeviceIDs{name: offers})
+				l, more = l.With(o.Pod.UID, entry), true
+			}
+		}
+	}
+	return l, more
+}
+
+// exchanged returns the claims of later pods once the pod has what it gets; ok is false if the same
+// nodes have too little for one of them.
+func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
+	x = exchange{}
+	takes := allocation.TakenBy(gets).Devices()
+	for _, name := range p.contested {
+		r, pool := p.View.Inventory.Resources[name], map[topology.NodeSet][]string{}
+		taken := p.pods.Ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
+		given := p.claims[name].Difference(takes[name]).Difference(taken).UnsortedList()
+		slices.SortFunc(given, devicemanager.CompareIDs)
+		for _, id := range given {
+			if d, found := r.Find(id); found && d.Offered() {
+				pool[d.Nodes] = append(pool[d.Nodes], id)
+			}
+		}
+		for _, o := range p.claimants() {
+			swaps := map[string]string{}
+			lost := allocation.TakenBy(o.Has.Pod).Devices()[name].Intersection(takes[name]).UnsortedList()
+			slices.SortFunc(lost, devicemanager.CompareIDs)
+			for _, id := range lost {
+				d, found := r.Find(id)
+				if !found || len(pool[d.Nodes]) == 0 {
+					return nil, false
+				}
+				swaps[id], pool[d.Nodes] = pool[d.Nodes][0], pool[d.Nodes][1:]
+			}
+			if len(swaps) > 0 {
+				claim, changed := x[o]
+				if !changed {
+					claim = o.Has.Pod
+				}
+				x[o] = exchangedIn(claim, r, swaps)
+			}
+		}
+	}
+	return x, true
+}
+
+// exchangedIn replaces the pod's devices of a resource by those that swaps maps them to.
+func exchangedIn(p allocation.Pod, r devicemanager.Resource,
+	swaps map[string]string) allocation.Pod {
+	p.Containers = maps.Clone(p.Containers)
+	for name, c := range p.Containers {
+		p.Containers[name] = c.With(c.Devices().With(func(set *allocation.DeviceSet) {
+			if set.Resource != r.Name {
+				return
+			}
+			ids := slices.Clone(set.IDs)
+			for at, id := range ids {
+				if other, swapped := swaps[id]; swapped {
+					ids[at] = other
+				}
+			}
+			slices.SortFunc(ids, devicemanager.CompareIDs)
+			*set = allocation.NewDeviceSet(r, ids)
+		}))
+	}
+	return p
+}

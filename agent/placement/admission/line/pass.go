@@ -1,0 +1,275 @@
+package line
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/record"
+	"github.com/numalet/numalet/agent/placement/allocation"
+)
+
+// Pass goes once through the pods in the order of arrival and decides on those that are queued.
+type Pass struct {
+	Shell
+	Surroundings
+	pods *Pods
+	turn
+	// ahead sums the requests of earlier pods that have claims.
+	ahead v1.ResourceList
+	// withoutLater leaves out claims of later pods, except those to what was recorded before a reboot:
+	// nobody else gets that before it is dropped. withoutReleasing leaves out the pods that to the kubelet
+	// hold nothing any more.
+	withoutLater, withoutReleasing partial
+	line                           line
+	// displaced: the pods behind look for a place again.
+	displaced bool
+}
+
+// Shell is the admission around the line.
+type Shell interface {
+	// Tell tells a pod's record of an event. It returns when the effects have been carried out.
+	Tell(ctx context.Context, e *Entry, ev record.Event)
+	// Explain takes note of a verdict on a pod; final: it counts.
+	Explain(e *Entry, v Verdict, final bool)
+	// Snapshot returns what a decision beside this ledger depends on.
+	Snapshot(allocation.Ledger) decide.Snapshot
+	// Lack returns what a pod lacks whose objects are followed.
+	Lack(*v1.Pod) decide.Lack
+}
+
+// Surroundings stay as they are during a pass.
+type Surroundings struct {
+	Now  time.Time
+	Wait time.Duration // how long a pod may wait; 0: pods do not wait
+	View decide.View
+}
+
+// turn says whose turn it is, and has what the decision takes of that pod.
+type turn struct {
+	at      int // its place in the order of arrival
+	request decide.Request
+	patient bool // it may wait for what it lacks
+	// chosen are the devices that were chosen for it, claims those that it claims, by resource.
+	chosen, claims allocation.DeviceIDs
+	// contested lists its resources whose plugins have a preference; claimsAny: it claims some.
+	contested []string
+	claimsAny bool
+}
+
+// Verdict is a decision with the inputs that explain it.
+type Verdict struct {
+	decide.Decision
+	Basis *decide.Basis
+	Took  time.Duration
+}
+
+// NewPass returns a pass through the pods that has not begun.
+func NewPass(sh Shell, in Surroundings, of *Pods) *Pass {
+	return &Pass{
+		Shell: sh, Surroundings: in, pods: of,
+		line: line{sure: partial{out: func(*Pods, *Entry, bool) bool { return false }}},
+		withoutLater: partial{out: func(of *Pods, e *Entry, passed bool) bool {
+			_, recorded := of.Stored.Pods[e.Pod.UID]
+			return e.Claims() && !recorded && !passed
+		}},
+		withoutReleasing: partial{out: func(_ *Pods, e *Entry, _ bool) bool { return e.GoesNow() }},
+	}
+}
+
+// Run goes through the pods, up to the last that is queued.
+func (p *Pass) Run(ctx context.Context) {
+	for i, e := range slices.Clone(p.pods.Order) {
+		if p.pods.Queued == 0 {
+			return
+		}
+		p.take(ctx, e, i)
+	}
+}
+
+// Front returns the ledger for a pod that takes what later pods claim or guess.
+func (p *Pass) Front(at int) allocation.Ledger { return p.withoutLater.upTo(at, p.pods) }
+
+// take decides on the pod at this place if it is queued.
+func (p *Pass) take(ctx context.Context, e *Entry, at int) {
+	if p.at = at; e.State == record.Queued {
+		p.attempt(ctx, e)
+	}
+	p.line.note(p, e)
+	if e.Claims() {
+		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
+	}
+}
+
+// turnOf returns the turn of the pod at this place.
+func (p *Pass) turnOf(e *Entry, at int) turn {
+	t := turn{
+		at: at, request: p.asks(e), patient: e.Waited(p.Now) < p.Wait,
+		chosen: e.Choices(), contested: p.View.Contested(e.Demand),
+	}
+	t.claims = allocation.TakenBy(t.request.Claim).Devices()
+	t.claimsAny = slices.ContainsFunc(t.contested, func(name string) bool {
+		return t.claims[name].Len() > 0
+	})
+	return t
+}
+
+// asks returns the pod's request. If pods do not wait, the last lists of disconnected plugins count
+// only for pods that run.
+func (p *Pass) asks(e *Entry) decide.Request {
+	r := p.pods.Request(e)
+	if p.Wait <= 0 && !e.Runs {
+		r.Own = p.View.WithoutAway(r.Own)
+	}
+	return r
+}
+
+// attempt decides on a pod with what is known now, and tells its record. Then it takes from other pods
+// what this one got.
+func (p *Pass) attempt(ctx context.Context, e *Entry) {
+	if e.Inquiry.Begun {
+		p.Tell(ctx, e, record.Learned{Lack: p.Lack(e.Pod)})
+	}
+	p.turn = p.turnOf(e, p.at)
+	v, swaps := p.choose()
+	p.Explain(e, v, false)
+	if p.Tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
+		return
+	}
+	if behind, ok := p.before(&v.Decision); ok {
+		p.Tell(ctx, e, behind)
+		return
+	}
+	v, taken := p.reconsider(v)
+	p.Explain(e, v, true)
+	p.Tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.claimsAny})
+	if taken != nil && e.State != record.Deferred {
+		p.displace(ctx, *taken)
+	}
+	if e.State == record.Allocating {
+		for o, claim := range swaps {
+			p.Tell(ctx, o, record.Exchanged{Pod: claim})
+		}
+	}
+}
+
+// beside returns what a decision on the pod beside this ledger depends on.
+func (p *Pass) beside(ledger allocation.Ledger) decide.Snapshot {
+	s := p.Snapshot(ledger)
+	s.Ahead, s.Patient = p.ahead, p.patient
+	return s
+}
+
+// decide decides on the pod beside what the ledger has.
+func (p *Pass) decide(ledger allocation.Ledger) Verdict {
+	s, r := p.beside(ledger), p.request
+	began := time.Now()
+	d := s.Decide(&r)
+	return Verdict{d, decide.BasisOf(s, r, d), time.Since(began)}
+}
+
+// reconsider returns another decision on a pod that has no place and none to wait for. A pod that may
+// not wait gets a claim to what is being released at this moment. A pod whose claim is broken takes
+// what later pods claim: taken; nil: nothing.
+func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Taken) {
+	switch {
+	case v.Outcome != decide.Reject || v.Kind != decide.Planned && v.Kind != decide.Checked:
+	case !p.patient:
+		if held, ok := p.planPendingRelease(); ok {
+			v.Outcome, v.Kind, v.Claim = decide.Wait, decide.PendingRelease, held
+		}
+	case v.Kind == decide.Planned && p.request.Claimed:
+		v = p.decide(p.Front(p.at))
+		by := allocation.TakenBy(v.Claim)
+		switch {
+		case v.Outcome == decide.Reject:
+			return v, nil
+		case v.Outcome == decide.Admit:
+			by = allocation.TakenBy(v.Held)
+		case reflect.DeepEqual(v.Claim.Containers, p.request.Claim.Containers):
+			// The memory of those behind was claimed beside it.
+			by = by.With(allocation.Memory(nil))
+		}
+		return v, &by
+	}
+	return v, nil
+}
+
+// planPendingRelease plans for a pod that may not wait as if the releases of ended pods were recorded
+// and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
+// longer active: to it they are free.
+func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
+	owed := p.pods.Stored.Owed
+	if p.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
+		return allocation.Pod{}, false
+	}
+	ledger := p.withoutReleasing.upTo(p.at, p.pods)
+	for _, o := range owed {
+		ledger = ledger.Without(o.Entry())
+	}
+	s := p.beside(ledger)
+	s.Patient, s.Inventory = false, decide.Unasked(s.Inventory, p.request.Pod)
+	d := s.Decide(&p.request)
+	return d.Held, d.Outcome == decide.Admit
+}
+
+// displace takes from the pods behind the claims that overlap. The first time in a pass they all look
+// for a place again, those for which a call is under way after that. Pods that are queued keep memory
+// beside what is taken: their turn in this pass is still to come.
+func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
+	first, exact := !p.displaced, by.With(allocation.Memory(nil))
+	p.displaced = true
+	for _, o := range p.pods.Order[p.at+1:] {
+		if !o.Claims() {
+			continue
+		}
+		has, movable := allocation.TakenBy(o.Has.Pod), o.State.MayBeDisplaced()
+		switch {
+		case movable && first:
+			p.Tell(ctx, o, record.Displaced{Broken: has.Overlaps(by)})
+		case (movable || o.State == record.Queued) && has.Overlaps(exact):
+			p.Tell(ctx, o, record.Displaced{Broken: true})
+		}
+	}
+}
+
+// partial is the ledger without the guesses of later pods, and without some pods, except for what is
+// certain of those that guess. The first question makes it, and it follows the pass, so that it costs one
+// step for each pod. In a pass a pod changes at its turn only, apart from the claims that displace takes.
+type partial struct {
+	// out reports whether a pod is left out; passed: its turn has come.
+	out    func(of *Pods, e *Entry, passed bool) bool
+	made   bool
+	at     int // whose turn it was
+	ledger allocation.Ledger
+}
+
+// upTo returns the ledger at the turn of the pod at this place. The place never goes back.
+func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
+	if !p.made {
+		p.made, p.at, p.ledger = true, at, of.Certain
+		for i, e := range of.Order {
+			if passed := i < at; passed && e.Guesses() || p.out(of, e, passed) {
+				p.put(of, e, passed)
+			}
+		}
+	}
+	for _, e := range of.Order[p.at : at+1] {
+		p.put(of, e, true)
+	}
+	p.at = at
+	return p.ledger
+}
+
+// put gives the ledger what counts of a pod that is left out, or whose turn has come.
+func (p *partial) put(of *Pods, e *Entry, passed bool) {
+	if p.out(of, e, passed) {
+		p.ledger = of.withCertain(e, p.ledger)
+	} else {
+		p.ledger = of.withEntry(e, p.ledger)
+	}
+}

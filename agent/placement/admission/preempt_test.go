@@ -1,0 +1,115 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/placement/admission/report"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+func critical(uid, limits string, priority int32) *v1.Pod {
+	p := pod(uid, limits)
+	p.Spec.Priority = ptr.To(priority)
+	return p
+}
+
+// preemptions opens a desk where those who make way are told of.
+func preemptions(t *testing.T, dir string, change func(*Config)) *desk {
+	var d *desk
+	d = open(t, dir, &plugins{}, func(c *Config) {
+		c.Preempt = func(p report.Preemption) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.said = append(d.said, fmt.Sprintf("%s goes for %s: %s", p.Victim.UID, p.Critical.UID,
+				p.Resource))
+		}
+		if change != nil {
+			change(c)
+		}
+	})
+	return d
+}
+
+const unmet = "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission " +
+	"failure: preemption: error finding a set of pods to preempt: no set of running pods found to " +
+	"reclaim resources: "
+
+const makeWay = "; pods that make way for it hold what is missing"
+
+// A critical pod has others end, once each, and waits until they are gone, also where no pod waits.
+func TestPreemption(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, func(c *Config) { c.Wait = 0 })
+		defer d.stop()
+		d.queue.Submit(pod("a", "cpu=3500m"), false)
+		d.queue.Submit(pod("b", "cpu=3500m"), false)
+		d.queue.Submit(critical("top", "cpu=4", 2_000_001_000), false)
+		const short = "OutOfcpu: Node didn't have enough resource: cpu, requested: 4000, used: "
+		d.expect("a Admit", "b Admit", "a goes for top: cpu", "b goes for top: cpu",
+			"top Wait: WaitingForResources: "+strings.TrimPrefix(short, "OutOfcpu: ")+
+				"7000, capacity: 7000"+makeWay)
+		d.queue.Leaving("a", false)
+		d.queue.Submit(pod("c", "cpu=3500m"), false)
+		d.queue.Leaving("b", false)
+		d.queue.Release("a")
+		d.expect("c Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: 3500, " +
+			"used: 4000, capacity: 7000")
+		d.queue.Release("b")
+		d.expect("top Admit")
+	})
+}
+
+// Critical pods make way only for those of a higher priority, and nobody for a pod that is not
+// critical or would have no place even so.
+func TestNoPreemption(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, func(c *Config) { c.Wait = 0 })
+		defer d.stop()
+		d.queue.Submit(critical("a", "cpu=6500m", 2_000_000_000), false)
+		d.expect("a Admit")
+		for uid, want := range map[string]string{
+			"same": unmet + "[(res: cpu, q: 2000), ]", "huge": unmet + "[(res: cpu, q: 1500), ]",
+			"important": "OutOfcpu: Node didn't have enough resource: cpu, requested: 2500, used: " +
+				"6500, capacity: 7000",
+			"static": "OutOfcpu: Node didn't have enough resource: cpu, requested: 2500, used: " +
+				"6500, capacity: 7000",
+		} {
+			p := map[string]*v1.Pod{
+				"same":      critical("same", "cpu=2500m", 2_000_000_000),
+				"important": critical("important", "cpu=2500m", 1_000_000),
+				"huge":      critical("huge", "cpu=8500m", 2_000_001_000),
+				"static":    pod("static", "cpu=2500m"),
+			}[uid]
+			if uid == "static" {
+				p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+			}
+			d.queue.Submit(p, false)
+			d.expect(uid + " Reject: " + want)
+		}
+	})
+}
+
+// A pod that waits makes way too: it had a claim before the critical one.
+func TestPreemptionOfClaims(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, nil)
+		defer d.stop()
+		d.queue.Submit(pod("old", "cpu=5500m"), false)
+		d.expect("old Admit")
+		d.queue.Leaving("old", false)
+		d.queue.Submit(pod("waits", "cpu=5500m"), false)
+		d.expect("waits Wait: WaitingForResources: Node didn't have enough resource: cpu, " +
+			"requested: 5500, used: 5500, capacity: 7000; pods that are terminating hold what is " +
+			"missing")
+		d.queue.Submit(critical("top", "cpu=5500m", 2_000_001_000), false)
+		d.expect("waits goes for top: cpu", "top Wait: WaitingForResources: Node didn't have "+
+			"enough resource: cpu, requested: 5500, used: 5500, capacity: 7000"+makeWay)
+		d.queue.Release("old")
+		d.expect("top Admit")
+	})
+}

@@ -1,0 +1,132 @@
+package record
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/allocation"
+)
+
+// Event is one of the types below: something that happens to one pod. Step knows all of them.
+type Event any
+
+type (
+	// Resubmitted: the pod requests something else; Planned is that with the resources that it was
+	// decided on with.
+	Resubmitted struct{ Demand, Planned decide.Demand }
+	// Left: the pod has begun to terminate; Ended: by itself.
+	Left struct{ Ended bool }
+	// Gone: what the pod has is given back.
+	Gone struct{}
+	// Late: the time of the state is over. Words say what takes so long, with a reason; "": nothing to
+	// say.
+	Late struct{ Reason, Words string }
+	// Overdue: the pod may wait no longer.
+	Overdue struct{}
+	// Moved: a change that the pod may have waited for.
+	Moved struct{}
+	// Remade: the machine would not give the pod its reservation any more.
+	Remade struct{}
+
+	// Considered: the pod had its turn, and other pods were not looked at yet.
+	Considered struct{ decide.Decision }
+	// Decided: the pod had its turn. Contested: it claims devices of which plugins have a
+	// preference.
+	Decided struct {
+		decide.Decision
+		Contested bool
+	}
+	// Learned: what the pod lacks is asked about at its turn.
+	Learned struct{ Lack decide.Lack }
+	// Ranked: another pod's devices have to be known before the pod is decided on.
+	Ranked struct {
+		After types.UID
+		Turn  bool // it waits for its turn
+		// Guess is the place that the pod would get; without containers: none.
+		Guess allocation.Pod
+	}
+
+	// Advised: a plugin answered, or failed to answer, which devices it prefers.
+	Advised struct {
+		Key allocation.AskKey
+		IDs []string
+		Err error
+	}
+	// Looked: what was stale has been read again, or it is known what the pod needs.
+	Looked struct{}
+	// Allocated: all plugins have answered and the assignment is recorded.
+	Allocated struct{ Pod allocation.Pod }
+	// Failed: a plugin or the store failed; Pod has the answers that did come.
+	Failed struct {
+		Pod   allocation.Pod
+		Err   error
+		Began time.Time
+	}
+	// Dropped: the store has dropped the pod, or failed to.
+	Dropped struct{ Err error }
+
+	// Displaced: a pod that comes before it takes what it claims.
+	Displaced struct{ Broken bool }
+	// Exchanged: it claims other devices on the same NUMA nodes.
+	Exchanged struct{ Pod allocation.Pod }
+	// Outguessed: another pod gets what it had as a guess.
+	Outguessed struct{}
+	// Unheard: a plugin did not answer about another pod in time.
+	Unheard struct {
+		Key allocation.AskKey
+		Err error
+	}
+)
+
+// Effect is one of the types below: something that a step wants done. The admitter carries out the
+// effects of a step in their order, after the pod has its new record.
+type Effect any
+
+type (
+	// Ask has a plugin asked which devices it prefers.
+	Ask struct{ allocation.Ask }
+	// Inquire waits until it is known what the pod needs.
+	Inquire struct{ Until time.Time }
+	// Reread has what is stale read again.
+	Reread struct{ What decide.Stale }
+	// Assign has the plugins' Allocate called and the assignment recorded.
+	Assign struct{ Pod allocation.Pod }
+	// DropRecord has the store drop what it has of the pod.
+	DropRecord struct{}
+	// Forgo has what the pod needs followed no longer.
+	Forgo struct{}
+	// Cancel ends the call that is under way.
+	Cancel struct{}
+
+	// Say reports an outcome. Ignored are the preferences that were not followed; Unplanned: no plan
+	// led to the outcome; Unprepared: a driver did not prepare a claim.
+	Say struct {
+		Outcome         decide.Outcome
+		Reason, Message string
+		Ignored         []string
+		Unplanned       bool
+		Unprepared      bool
+	}
+	// SayWait reports that the pod waits, with the pods whose end it waits for.
+	SayWait struct{ decide.Decision }
+	// SayReject reports a rejection.
+	SayReject struct{ *allocation.Rejection }
+	// Forget removes the pod, which has no record, and reports it released.
+	Forget struct{}
+
+	// Adopt has the pod decided on as one that runs on without a plan, for err.
+	Adopt struct{ Err error }
+	// Preempt has the victims of a decision end.
+	Preempt struct{ decide.Decision }
+	// Free has the pods that wait look whether they have a place.
+	Free struct{}
+	// Outguess takes from other pods the guesses that this one gets.
+	Outguess struct{ Taken allocation.Taken }
+	// Unhear has nobody in line wait for a plugin that did not answer in time.
+	Unhear struct {
+		Key allocation.AskKey
+		Err error
+	}
+)

@@ -1,0 +1,70 @@
+package handover
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/placement/allocation"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
+)
+
+var cpuFile = file{
+	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
+		k.CPUs, err = files.Load(filepath.Join(d.root, cpucheckpoint.FileName), maxFile, now,
+			cpucheckpoint.Decode)
+		return err
+	},
+	give:   Kubelet.giveCPUs,
+	export: exportCPUs,
+}
+
+// exportCPUs writes cpu_manager_state. Without a static policy there are no exclusive CPUs.
+func exportCPUs(d dirs, state allocation.State, n Node) error {
+	out := cpucheckpoint.State{Policy: "none"}
+	if n.CPUs != nil {
+		out = cpucheckpoint.State{
+			Policy: "static", Default: n.CPUs.KubeletDefault(state.CPUs()),
+			Entries: holdings(state, exclusive),
+		}
+	}
+	content, err := cpucheckpoint.Encode(out)
+	return export(d.root, cpucheckpoint.FileName, content, err)
+}
+
+func exclusive(c allocation.Container) (cpuset.CPUSet, bool) {
+	return c.CPUs(), !c.CPUs().IsEmpty()
+}
+
+// giveCPUs adds the CPUs that the kubelet gave to containers. All other containers share the CPUs
+// that it gave to the pod as a whole.
+func (k Kubelet) giveCPUs(n Node, observed cri.Pod, out map[string]allocation.Container) error {
+	if n.CPUs == nil {
+		return nil // policy none has no exclusive CPUs
+	}
+	uid := string(observed.UID)
+	left := k.CPUs.PodEntries[uid]
+	if absent := left.Difference(n.Online); !absent.IsEmpty() {
+		return fmt.Errorf("the kubelet gave CPUs %s to the pod, %s are not online", left, absent)
+	}
+	for name, cpus := range k.CPUs.Entries[uid] {
+		if absent := cpus.Difference(n.Online); !absent.IsEmpty() {
+			return fmt.Errorf("the kubelet gave CPUs %s to container %s, %s are not online", cpus,
+				name, absent)
+		}
+		out[name] = out[name].With(allocation.CPUs(cpus))
+		left = left.Difference(cpus)
+	}
+	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
+		if c := out[name]; c.CPUs().IsEmpty() && !left.IsEmpty() {
+			out[name] = c.With(allocation.CPUs(left))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package handover
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
+)
+
+var memoryFile = file{
+	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
+		k.Memory, err = files.Load(filepath.Join(d.root, memorystate.FileName), maxFile, now,
+			memorystate.Decode)
+		return err
+	},
+	give:   Kubelet.giveMemory,
+	export: exportMemory,
+}
+
+// exportMemory writes memory_manager_state. Blocks that are lent to an init container get all
+// nodes of the lender's group, as the kubelet knows only whole groups.
+func exportMemory(d dirs, state allocation.State, n Node) error {
+	state = grouped(state)
+	out := memorystate.Contents{PolicyName: kubeletconfig.NoneMemoryManagerPolicy}
+	if n.Memory != nil {
+		out = memorystate.Contents{
+			PolicyName:   kubeletconfig.StaticMemoryManagerPolicy,
+			MachineState: memorystate.Machine(n.Memory.Usage(state.Blocks())),
+			Entries:      holdings(state, memoryEntry),
+		}
+	}
+	content, err := memorystate.Encode(out)
+	return export(d.root, memorystate.FileName, content, err)
+}
+
+// grouped returns the state with each block on all nodes of its group.
+func grouped(s allocation.State) allocation.State {
+	s.Pods = maps.Clone(s.Pods)
+	for uid, pod := range s.Pods {
+		all := allocation.BlocksOf(slices.Collect(maps.Values(pod.Containers)))
+		pod.Containers = maps.Clone(pod.Containers)
+		for name, c := range pod.Containers {
+			blocks := slices.Clone(c.Memory())
+			for i, b := range blocks {
+				if nodes, lent := b.Lent(all); lent {
+					blocks[i].Nodes = nodes
+				}
+			}
+			pod.Containers[name] = c.With(allocation.Memory(blocks))
+		}
+		s.Pods[uid] = pod
+	}
+	return s
+}
+
+func memoryEntry(c allocation.Container) ([]memorystate.Block, bool) {
+	return memorystate.Entry(c.Memory()), len(c.Memory()) > 0
+}
+
+// giveMemory adds the memory that the kubelet gave to containers. The first of the other
+// containers gets the memory that the kubelet gave to the pod as a whole, and the rest get blocks
+// of size 0 on its nodes.
+func (k Kubelet) giveMemory(n Node, observed cri.Pod, out map[string]allocation.Container) error {
+	if n.Memory == nil {
+		return nil // policy none has no memory on certain nodes
+	}
+	uid := string(observed.UID)
+	left, err := blocksOn(n.Nodes, k.Memory.PodEntries[uid].MemoryBlocks)
+	if err != nil {
+		return err
+	}
+	for name, entry := range k.Memory.Entries[uid] {
+		blocks, err := blocksOn(n.Nodes, entry)
+		if err != nil {
+			return fmt.Errorf("container %s: %w", name, err)
+		}
+		out[name] = out[name].With(allocation.Memory(blocks))
+		left = memory.Reuse(left, blocks)
+	}
+	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
+		if c := out[name]; len(c.Memory()) == 0 && len(left) > 0 {
+			out[name] = c.With(allocation.Memory(left))
+			left = memory.Reuse(left, left)
+		}
+	}
+	return nil
+}
+
+// blocksOn returns the kubelet's blocks in our order.
+func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block, error) {
+	for _, b := range entry {
+		for _, id := range b.NUMAAffinity {
+			if id < 0 || !nodes.Has(topology.NodeID(id)) {
+				return nil, fmt.Errorf("the kubelet gave it %s of NUMA node %d, which does not "+
+					"exist", b.Type, id)
+			}
+		}
+	}
+	blocks := memorystate.Blocks(entry)
+	double := order(blocks, func(b memory.Block) v1.ResourceName { return b.Resource })
+	if double != "" {
+		return nil, fmt.Errorf("the kubelet has two blocks of %s", double)
+	}
+	return blocks, nil
+}

@@ -1,0 +1,188 @@
+package resources
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/placement/resize"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+)
+
+// podOf makes the cgroups of a pod that was created with a spec.
+func (k *kernel) podOf(n *world, spec *v1.Pod) {
+	k.t.Helper()
+	uid := spec.UID
+	n.specs = map[types.UID]*v1.Pod{uid: spec}
+	n.runsReally(uid, "0-7")
+	for _, file := range []string{"memory.usage_in_bytes", "cpu.shares", "cgroup.controllers",
+		"cgroup.subtree_control", "cgroup.procs", "memory.current"} {
+		k.write(k.pod(uid, file), "0")
+		k.write(k.container(uid, file), "0")
+	}
+	if !k.legacy {
+		for _, dir := range []string{"", "kubepods", "kubepods/pod" + string(uid)} {
+			k.write(filepath.Join(k.mount, dir, "cgroup.controllers"), "cpuset cpu memory")
+			k.write(filepath.Join(k.mount, dir, "cgroup.subtree_control"), "")
+		}
+	}
+	quota := cgroups.PodResources(spec, cgroups.PodOptions{Period: time.Millisecond}).CPULimit()
+	k.limit(uid, k.pod, quota)
+	k.limit(uid, k.container, quota)
+}
+
+// sees gives the pod another spec as allocated.
+func (n *world) sees(pool *Loop, spec *v1.Pod) {
+	n.lock(func() {
+		n.specs = maps.Clone(n.specs)
+		n.specs[spec.UID] = spec
+	})
+	pool.Wake()
+}
+
+func (k *kernel) expectPod(uid types.UID, cpus int64, memory string) {
+	k.t.Helper()
+	want := cgroups.CPULimit{Quota: 1000 * cpus, Period: 1000}
+	if pod, _ := k.limited(uid); pod != want {
+		k.t.Errorf("the pod has the quota %s, want %s", pod, want)
+	}
+	file := "memory.max"
+	if k.legacy {
+		file = "memory.limit_in_bytes"
+	}
+	expectFile(k.t, k.pod(uid, file), memory)
+}
+
+// A pod whose spec as allocated changes is given the new values in the next round, once. The fake
+// kernel refuses a container's quota above the pod's, as the real one does.
+func TestASpecThatChanges(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "2", "64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+
+		n.sees(pool, asking("p", "4", "128Mi"))
+		expectUpdates(t, n, "all grows", "p-c=:4000+4096/134217728")
+		k.expectPod("p", 4, "134217728")
+		n.sees(pool, asking("p", "4", "128Mi"))
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "the same amounts", "")
+
+		n.sees(pool, asking("p", "5", "64Mi"))
+		expectUpdates(t, n, "CPUs grow, memory shrinks", "p-c=+5120/67108864 p-c=:5000")
+		k.expectPod("p", 5, "67108864")
+		n.sees(pool, asking("p", "1", "64Mi"))
+		expectUpdates(t, n, "CPUs shrink", "p-c=:1000+1024")
+		k.expectPod("p", 1, "67108864")
+		if got := n.repairs(); got > 0 {
+			t.Errorf("%d repairs are counted of what the spec changed", got)
+		}
+	})
+}
+
+// What another program makes of requests and limits stays, until the spec changes.
+func TestLimitsThatOthersChange(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "2", "64Mi"))
+		pool.Wake()
+		k.limit("p", k.container, cgroups.CPULimit{Quota: 100, Period: 1000})
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "changed by another program", "")
+	})
+}
+
+// While a container does not shrink, its pod does not either, and nothing of the pod grows.
+func TestAContainerThatDoesNotShrink(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "4", "64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		n.lock(func() { n.fail = func(string) error { return errors.New("busy") } })
+		n.sees(pool, asking("p", "2", "128Mi"))
+		expectUpdates(t, n, "the runtime refuses", "")
+		if pod, _ := k.limited("p"); pod.Quota != 4000 {
+			t.Errorf("the pod has the quota %s", pod)
+		}
+		n.lock(func() { n.fail = nil })
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "it does not any more", "p-c=/134217728 p-c=:2000+2048")
+		k.expectPod("p", 2, "134217728")
+	})
+}
+
+// What failed after other values changed is given in a later round.
+func TestHalfOfAResize(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "4", "64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		calls := 0
+		n.lock(func() {
+			n.fail = func(string) error {
+				if calls++; calls == 2 {
+					return errors.New("busy")
+				}
+				return nil
+			}
+		})
+		n.sees(pool, asking("p", "2", "128Mi"))
+		expectUpdates(t, n, "the second call fails", "p-c=:2000+2048")
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "later", "p-c=/134217728 p-c=:2000+2048")
+	})
+}
+
+// A memory limit is not lowered to less than is used, at once or while CPUs change.
+func TestMemoryInUse(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "2", "64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		file := "memory.current"
+		if k.legacy {
+			file = "memory.usage_in_bytes"
+		}
+		k.write(k.container("p", file), "50000000")
+		k.write(k.pod("p", file), "50000000")
+		n.sees(pool, asking("p", "2", "32Mi"))
+		expectUpdates(t, n, "more is in use", "")
+		n.assign("x", 5)
+		pool.Wake()
+		expectUpdates(t, n, "the set changes", "p-c=0-4,6-7")
+		k.write(k.container("p", file), "1000")
+		k.write(k.pod("p", file), "1000")
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "less is in use", "p-c=/33554432")
+		k.expectPod("p", 2, "33554432")
+	})
+}
+
+// Of a pod that was resized, another run of the agent gives its containers their resources once
+// more; others are left alone.
+func TestResizedBeforeARestart(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "4", "64Mi"))
+		for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
+			pod := pods["p"]
+			pod.Sandboxes = []cri.Sandbox{{Annotations: map[string]string{
+				resize.Annotation: resize.Describe(asking("p", "2", "64Mi"))}}}
+			pods["p"] = pod
+		}
+		pool.Wake()
+		expectUpdates(t, n, "at first", "p-c=:4000+4096")
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute later", "")
+	})
+}

@@ -1,0 +1,153 @@
+package metrics
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/report"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// alignment counts whether containers got their resources within one NUMA node, one cache or whole
+// cores. It counts only what a policy promises.
+type alignment struct {
+	rules               func() Rules
+	aligned, misaligned *metrics.CounterVec
+}
+
+// The kubelet's labels of alignment.
+const (
+	scopeContainer = "container"
+	scopePod       = "pod"
+
+	withinNode  = "numa_node"
+	withinCache = "uncore_cache"
+	wholeCores  = "physical_cpu"
+)
+
+func newAlignment(s *metric.Set, rules func() Rules) alignment {
+	return alignment{
+		rules: rules,
+		aligned: s.Counters("kubelet_container_aligned_compute_resources_count",
+			"Containers, or pods, whose resources are aligned.", "scope", "boundary"),
+		misaligned: s.Counters("kubelet_container_aligned_compute_resources_failure_count",
+			"Containers, or pods, whose resources could not be aligned.", "scope", "boundary"),
+	}
+}
+
+// expectCPUs creates the series of the static CPU policy before anything is counted.
+func (a alignment) expectCPUs() {
+	a.aligned.WithLabelValues(scopeContainer, wholeCores).Add(0)
+	a.misaligned.WithLabelValues(scopeContainer, wholeCores).Add(0)
+	a.aligned.WithLabelValues(scopeContainer, withinCache).Add(0)
+}
+
+// expectNodes does the same for a topology policy; the kubelet does it for every policy but none.
+func (a alignment) expectNodes() {
+	for _, scope := range []string{scopeContainer, scopePod} {
+		a.aligned.WithLabelValues(scope, withinNode).Add(0)
+		a.misaligned.WithLabelValues(scope, withinNode).Add(0)
+	}
+}
+
+// Rules are the rules by which a pod was placed.
+type Rules struct {
+	topology.Rules
+	Machine *topology.Machine
+	// WholeCores is set if exclusive CPUs are whole cores only.
+	WholeCores bool
+}
+
+// Rejected counts a pod that is rejected for such a reason.
+func (m *Metrics) Rejected(reason string) {
+	m.pods.rejections.WithLabelValues(reasonLabel(reason)).Inc()
+}
+
+// Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
+func (m *Metrics) Decided(r report.Result) {
+	if r.Outcome == decide.Reject {
+		m.Rejected(r.Reason)
+	}
+	if r.Tried != nil {
+		by := m.alignment.rules()
+		by.Rules, _ = podspec.Rules(r.Pod, by.Rules) // with an error no placement was tried
+		m.placed(r, by)
+	}
+}
+
+func (m *Metrics) placed(r report.Result, by Rules) {
+	err := r.Tried.Err
+	m.topology.all.Inc()
+	m.topology.took.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
+	if err != nil && by.Policy != topology.None && !strings.HasPrefix(r.Reason, "OutOf") {
+		m.topology.failed.Inc()
+	}
+	if by.Policy == topology.SingleNUMANode {
+		m.alignment.withinNode(r, by.Scope)
+	}
+	m.pinned(r.Tried.Plan.Pod, by)
+	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
+	isolated := (*cpumanager.IsolatedShortageError)(nil)
+	if errors.As(err, &shortage) || errors.As(err, &unaligned) || errors.As(err, &isolated) {
+		m.cpus.count(err)
+		if by.WholeCores {
+			m.alignment.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
+		}
+	}
+	if memory.Refused(err) {
+		m.memory.count(err)
+	}
+}
+
+// withinNode counts under the policy that promises one NUMA node: each placed container, whatever
+// it asks for, or the pod.
+func (a alignment) withinNode(r report.Result, scope topology.Scope) {
+	if r.Reason == allocation.ReasonTopology {
+		label := scopeContainer
+		if scope == topology.PodScope {
+			label = scopePod
+		}
+		a.misaligned.WithLabelValues(label, withinNode).Inc()
+	}
+	switch {
+	case scope != topology.PodScope:
+		placed := len(r.Tried.Plan.Pod.Containers)
+		a.aligned.WithLabelValues(scopeContainer, withinNode).Add(float64(placed))
+	case r.Outcome == decide.Admit:
+		a.aligned.WithLabelValues(scopePod, withinNode).Inc()
+	}
+}
+
+// pinned counts the containers with exclusive CPUs or placed memory.
+func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
+	for _, c := range pod.Containers {
+		if len(c.Memory()) > 0 {
+			m.memory.count(nil)
+		}
+		if c.CPUs().IsEmpty() {
+			continue
+		}
+		m.cpus.count(nil)
+		if by.WholeCores {
+			m.alignment.aligned.WithLabelValues(scopeContainer, wholeCores).Inc()
+		}
+		if inOneCache(by.Machine, c.CPUs()) {
+			m.alignment.aligned.WithLabelValues(scopeContainer, withinCache).Inc()
+		}
+	}
+}
+
+func inOneCache(m *topology.Machine, cpus cpuset.CPUSet) bool {
+	return slices.ContainsFunc(m.L3s(),
+		func(id topology.L3ID) bool { return cpus.IsSubsetOf(m.CPUsOfL3(id)) })
+}

@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/report"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+)
+
+// caches is a machine of two nodes, each with two caches of two cores.
+func caches(t *testing.T) *topology.Machine {
+	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
+	for id := range 8 {
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4),
+			L3: topology.L3ID(id / 2 * 2),
+		})
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// tried returns a result for a plan with these containers, by name.
+func tried(err error, containers map[string]allocation.Container) report.Result {
+	r := report.Result{Pod: &v1.Pod{}, Outcome: decide.Admit, Tried: &report.Tried{
+		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,
+	}}
+	if rejection := (*allocation.Rejection)(nil); errors.As(err, &rejection) {
+		r.Outcome, r.Reason = decide.Reject, rejection.Reason
+	}
+	return r
+}
+
+func TestDecided(t *testing.T) {
+	type containers = map[string]allocation.Container
+	var (
+		two      = containers{"own": {allocation.CPUs(cpuset.New(0, 1))}, "shared": {}}
+		wide     = containers{"own": {allocation.CPUs(cpuset.New(0, 1, 2)), allocation.Memory{{}}}}
+		topo     = &allocation.Rejection{Reason: allocation.ReasonTopology}
+		counted  = &allocation.Rejection{Reason: "OutOfcpu"}
+		refused  = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Err: errors.New("no")}
+		shortage = &allocation.Rejection{
+			Reason: allocation.ReasonUnexpected, Err: &cpumanager.ShortageError{},
+		}
+	)
+	const (
+		requests   = "kubelet_topology_manager_admission_requests_total "
+		failures   = "kubelet_topology_manager_admission_errors_total "
+		pinning    = "kubelet_cpu_manager_pinning_requests_total "
+		pinErr     = "kubelet_cpu_manager_pinning_errors_total "
+		memPinning = "kubelet_memory_manager_pinning_requests_total "
+		count      = "kubelet_container_aligned_compute_resources_count"
+		failed     = "kubelet_container_aligned_compute_resources_failure_count"
+	)
+	single := Rules{Rules: topology.Rules{Policy: topology.SingleNUMANode}}
+	pod := Rules{Rules: topology.Rules{Policy: topology.SingleNUMANode, Scope: topology.PodScope}}
+	for name, tc := range map[string]struct {
+		by     Rules
+		result report.Result
+		want   []string
+	}{
+		"no plan": {single, report.Result{Outcome: decide.Admit}, []string{requests + "0"}},
+		"policy none": {Rules{Rules: topology.Rules{Policy: topology.None}}, tried(refused, nil), []string{
+			requests + "1", failures + "0"}},
+		"refused": {Rules{Rules: topology.Rules{Policy: topology.BestEffort}}, tried(refused, nil), []string{
+			requests + "1", failures + "1", pinning + "0",
+			count + `{boundary="numa_node",scope="container"} 0`,
+			count + `{boundary="numa_node",scope="pod"} 0`,
+			failed + `{boundary="numa_node",scope="container"} 0`,
+			failed + `{boundary="numa_node",scope="pod"} 0`}},
+		"lack of what is counted": {single, tried(counted, two), []string{
+			failures + "0", pinning + "1",
+			count + `{boundary="numa_node",scope="container"} 2`}},
+		"container scope": {single, tried(nil, two), []string{
+			requests + "1", failures + "0", pinning + "1", pinErr + "0",
+			count + `{boundary="numa_node",scope="container"} 2`,
+			count + `{boundary="uncore_cache",scope="container"} 1`}},
+		"the second container has no place": {single, tried(topo, two), []string{
+			failures + "1",
+			count + `{boundary="numa_node",scope="container"} 2`,
+			failed + `{boundary="numa_node",scope="container"} 1`}},
+		"pod scope": {pod, tried(nil, two), []string{
+			count + `{boundary="numa_node",scope="pod"} 1`}},
+		"no place in pod scope": {pod, tried(topo, nil), []string{
+			failures + "1", failed + `{boundary="numa_node",scope="pod"} 1`}},
+		"two caches": {Rules{Rules: topology.Rules{Policy: topology.Restricted}}, tried(nil, wide), []string{
+			pinning + "1", memPinning + "1",
+			count + `{boundary="uncore_cache",scope="container"} 0`}},
+		"whole cores": {
+			Rules{Rules: topology.Rules{Policy: topology.Restricted}, WholeCores: true},
+			tried(nil, wide), []string{
+				count + `{boundary="physical_cpu",scope="container"} 1`,
+				failed + `{boundary="physical_cpu",scope="container"} 0`}},
+		"no whole cores": {
+			Rules{Rules: topology.Rules{Policy: topology.Restricted}, WholeCores: true},
+			tried(shortage, nil),
+			[]string{
+				failures + "1", pinning + "1", pinErr + "1",
+				count + `{boundary="physical_cpu",scope="container"} 0`,
+				failed + `{boundary="physical_cpu",scope="container"} 1`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := metrics.NewKubeRegistry()
+			if tc.by.Scope == "" {
+				tc.by.Scope = topology.ContainerScope
+			}
+			tc.by.Machine = caches(t)
+			m, err := New(Config{
+				Registry: registry, Node: "n", StaticCPUs: true, Rules: func() Rules { return tc.by },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Decided(tc.result)
+			answer := httptest.NewRecorder()
+			metrics.HandlerFor(registry, metrics.HandlerOpts{}).ServeHTTP(answer,
+				httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			got := answer.Body.String()
+			for _, want := range tc.want {
+				if !strings.Contains(got, want+"\n") {
+					t.Errorf("there is no %s in\n%s", want, got)
+				}
+			}
+			numa := strings.Contains(got, `numa_node",scope`)
+			if numa != (tc.by.Policy != topology.None) {
+				t.Errorf("alignment to nodes is told: %t, under %s", numa, tc.by.Policy)
+			}
+		})
+	}
+}

@@ -1,0 +1,31 @@
+package podresources
+
+import (
+	"net/http"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/numalet/numalet/agent/serving/server"
+)
+
+// Routes serve the answers of List and GetAllocatableResources as JSON, for clients that can only
+// use HTTP.
+func (s *Server) Routes() []server.Route {
+	return []server.Route{
+		route("/podresources", func() proto.Message {
+			return &podresourcesv1.ListPodResourcesResponse{PodResources: s.feed.refresh().list()}
+		}),
+		route("/podresources/allocatable", func() proto.Message {
+			return s.feed.refresh().from.allocatable()
+		}),
+	}
+}
+
+func route(pattern string, message func() proto.Message) server.Route {
+	return server.Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message())
+		server.Answer(w, text, err)
+	})
+}

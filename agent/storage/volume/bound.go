@@ -1,0 +1,308 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/storage/ephemeral"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/selinux"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Claims reads claims and persistent volumes from the API server.
+type Claims interface {
+	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// UpdateClaim writes the status of a claim that was read, unless somebody else has changed it
+	// since, and returns what is written.
+	UpdateClaim(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
+		*v1.PersistentVolumeClaim, error)
+}
+
+// pvcProtection is the finalizer that keeps a claim that is being deleted while pods use it.
+const pvcProtection = "kubernetes.io/pvc-protection"
+
+// gidAnnotation, on a persistent volume, names the group that owns it.
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+// claimOf returns the name of the volume's claim; "" if it has none. An ephemeral volume's claim
+// was made for the pod.
+func claimOf(pod *v1.Pod, volume v1.Volume) string {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ClaimName
+	case volume.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, &volume)
+	default:
+		return ""
+	}
+}
+
+// Polls reports whether a volume of the pod depends on what no event announces: a claim that will
+// be bound, a certificate that will be issued.
+func Polls(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		u, _ := newUsed(pod, v)
+		return u.claim != "" || u.facts().polled
+	})
+}
+
+// asked wraps the error of a request. It is csi.Unanswered unless the API server said NotFound or
+// Forbidden.
+func asked(what string, err error) error {
+	err = fmt.Errorf("%s: %w", what, err)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return err
+	}
+	return csi.Unanswered{Err: err}
+}
+
+// resolve looks up what the pod's claims are bound to, records it, and returns the volumes without
+// those whose claim cannot be used. The errors are in the kubelet's words.
+func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
+	known, now := v.claims.of(pod.UID), map[string]Claimed{}
+	var failed notProcessed
+	answers := v.cfg.ask(ctx, pod, all)
+	for i, u := range all {
+		if u.claim == "" {
+			continue
+		}
+		claimed, err := answers[i].claimed, answers[i].err
+		_, away := errors.AsType[csi.Unanswered](err)
+		had, has := known[u.volume.Name]
+		switch {
+		case has && away:
+			claimed, err = had, nil
+		case err != nil:
+		case has && had.Volume.Name == claimed.Volume.Name: // the pod has it with the label that it got
+			claimed.Label, claimed.Labeled = had.Label, had.Labeled
+		default:
+			claimed, err = (labeling{v}).label(ctx, pod, u.volume.Name, claimed)
+		}
+		if err != nil {
+			failed = failed.with(u.volume.Name, err)
+			continue
+		}
+		now[u.volume.Name] = claimed
+	}
+	var errs []error
+	if len(known)+len(now) > 0 {
+		r, err := v.claims.hold(pod.UID, now)
+		if err != nil {
+			return nil, append(errs, err)
+		}
+		failed = (labeling{v}).judge(pod, now, known, r, failed)
+		for _, name := range r.taken {
+			errs = append(errs, &cri.ObjectError{Err: fmt.Errorf("MountVolume.SetUp failed for "+
+				"volume %q : volume uses the ReadWriteOncePod access mode and is already in use by "+
+				"another pod", now[name].Volume.Name)})
+			delete(now, name)
+		}
+	}
+	if len(failed.volumes) > 0 {
+		errs = append(errs, &cri.ObjectError{Err: failed})
+	}
+	out, more := withClaims(all, now)
+	return out, append(errs, more...)
+}
+
+// notProcessed names, in the kubelet's words, the volumes whose claims are not known yet, and the
+// reasons.
+type notProcessed struct{ volumes, why []string }
+
+func (n notProcessed) with(volume string, err error) notProcessed {
+	return notProcessed{append(n.volumes, volume), append(n.why, err.Error())}
+}
+
+// Error implements error.
+func (n notProcessed) Error() string {
+	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached "+
+		"volumes=[], failed to process volumes=%v: %s", n.volumes, n.volumes,
+		strings.Join(n.why, "; "))
+}
+
+// maxAsked is how many claims of a pod are asked about at a time.
+const maxAsked = 8
+
+// claimAnswer is the API server's answer about a volume's claim.
+type claimAnswer struct {
+	claimed Claimed
+	err     error
+}
+
+// ask asks what the volumes' claims are bound to. The answer for a volume without a claim is empty.
+func (c Config) ask(ctx context.Context, pod *v1.Pod, all []used) []claimAnswer {
+	return await.All(all, maxAsked, func(u used) (a claimAnswer) {
+		if u.claim != "" {
+			a.claimed, a.err = c.claimed(ctx, pod, u)
+		}
+		return a
+	})
+}
+
+// claimed asks the API server what the volume's claim is bound to, and checks that the pod may use
+// it.
+func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, err error) {
+	defer wrap(&err, "error processing PVC %s/%s", pod.Namespace, u.claim)
+	if c.Claims == nil {
+		return out, errors.New("there is no API server to get it from; run the agent with " +
+			"--kubeconfig")
+	}
+	claim, err := c.Claims.Claim(ctx, pod.Namespace, u.claim)
+	if err != nil {
+		return out, asked("failed to fetch PVC from API server", err)
+	}
+	if err := claimUsable(pod, u.volume, claim); err != nil {
+		return out, err
+	}
+	volume, err := c.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
+	if err != nil {
+		return out, asked("failed to fetch PV "+claim.Spec.VolumeName+" from API server", err)
+	}
+	if err := boundTo(volume, claim); err != nil {
+		return out, err
+	}
+	if err := component("persistent volume", volume.Name); err != nil {
+		return out, err
+	}
+	if err := modeFits(pod, u.volume.Name, volume); err != nil {
+		return out, err
+	}
+	volume = volume.DeepCopy()
+	volume.ManagedFields = nil
+	source := ptr.Deref(u.volume.PersistentVolumeClaim, v1.PersistentVolumeClaimVolumeSource{})
+	return Claimed{Claim: u.claim, ReadOnly: source.ReadOnly, Volume: volume, read: claim}, nil
+}
+
+// claimUsable returns why the pod cannot use the claim, in the kubelet's words; nil: it is bound,
+// and the pod may use it.
+func claimUsable(pod *v1.Pod, volume v1.Volume, claim *v1.PersistentVolumeClaim) error {
+	switch {
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, pvcProtection):
+		return errors.New("PVC is being deleted")
+	case claim.Status.Phase != v1.ClaimBound:
+		return errors.New("PVC is not bound")
+	case claim.Spec.VolumeName == "":
+		return errors.New("PVC has empty pvc.Spec.VolumeName")
+	case volume.Ephemeral != nil:
+		return ephemeral.VolumeIsForPod(pod, claim)
+	}
+	return nil
+}
+
+// boundTo returns why the volume is not bound to the claim; nil: it is, as the claim is to the
+// volume.
+func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
+	switch ref := volume.Spec.ClaimRef; {
+	case ref == nil:
+		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is "+
+			"not yet bound to the claim", volume.Name)
+	case ref.UID != claim.UID:
+		return fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to "+
+			"claim.UID %s", volume.Name, ref.UID, claim.UID)
+	}
+	return nil
+}
+
+// modeFits returns an error if a container mounts a block volume, or has a file system as a device.
+func modeFits(pod *v1.Pod, name string, volume *v1.PersistentVolume) error {
+	mode := ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	for c := range podspec.All(pod) {
+		mounts := slices.ContainsFunc(c.VolumeMounts,
+			func(m v1.VolumeMount) bool { return m.Name == name })
+		devices := slices.ContainsFunc(c.VolumeDevices,
+			func(d v1.VolumeDevice) bool { return d.Name == name })
+		switch {
+		case mounts && mode != v1.PersistentVolumeFilesystem:
+			return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts",
+				name, mode)
+		case devices && mode != v1.PersistentVolumeBlock:
+			return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices",
+				name, mode)
+		}
+	}
+	return nil
+}
+
+// withClaims completes volumes whose claim is known with plugin and persistent volume, and leaves
+// out those whose claim is not known. The errors name types that are not supported.
+func withClaims(all []used, known map[string]Claimed) (out []used, errs []error) {
+	for _, u := range all {
+		claimed, has := known[u.volume.Name]
+		if u.claim != "" {
+			if !has {
+				continue
+			}
+			is, err := claimed.typed()
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			u.plugin, u.pv, u.migrated, u.readOnly = is.plugin, is.pv, is.migrated, claimed.ReadOnly
+			u.read = claimed.read
+			if claimed.Labeled {
+				u.label = claimed.Label
+			}
+		}
+		out = append(out, u)
+	}
+	return out, errs
+}
+
+// persistentFits returns why the node cannot use a persistent volume, in the kubelet's words; nil:
+// it can.
+func (c Config) persistentFits(u used) error {
+	if u.pv == nil {
+		return nil
+	}
+	if err := storagehelpers.CheckNodeAffinity(u.pv, c.Labels()); err != nil {
+		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", u.pv.Name, err)
+	}
+	if len(u.mountOptions()) > 0 && !u.facts().mounted {
+		return fmt.Errorf("MountVolume.MountOptionSupport check failed for volume %q : mount "+
+			"options are not supported for this volume type", u.pv.Name)
+	}
+	return nil
+}
+
+// Groups returns the groups that the pod's persistent volumes grant to all of its processes,
+// ascending. SetUp must have succeeded.
+func (c containers) Groups(pod *v1.Pod) []int64 {
+	var out []int64
+	for _, claimed := range c.claims.of(pod.UID) {
+		text := claimed.Volume.Annotations[gidAnnotation]
+		if gid, err := strconv.ParseUint(text, 10, 32); err == nil {
+			out = append(out, int64(gid))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// mountOptions returns the mount options of a persistent volume and these, ascending and each once.
+func (u used) mountOptions(more ...string) []string {
+	var all []string
+	if u.pv != nil {
+		all = u.pv.Spec.MountOptions
+		if text, has := u.pv.Annotations[v1.MountOptionAnnotation]; has {
+			all = strings.Split(text, ",")
+		}
+	}
+	if u.label != "" {
+		more = append(slices.Clip(more), selinux.Option(u.label))
+	}
+	return sets.List(sets.New(slices.Concat(all, more)...).Delete(""))
+}

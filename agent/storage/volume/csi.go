@@ -1,0 +1,252 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/diskusage"
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/files"
+)
+
+// csiName is the name of the type of volumes that drivers make.
+const csiName = "kubernetes.io/csi"
+
+// csiDisks has CSI drivers make volumes, grow them as they are set up, and take them back.
+type csiDisks struct {
+	*node
+	mapped mapped
+	grower *grower
+}
+
+// republishPeriod is how often volumes are published again whose drivers want that: about as often
+// as the kubelet looks at a pod that nothing happens to.
+const republishPeriod = time.Minute
+
+// csiVolumes are volumes with a file system that CSI drivers make.
+func csiVolumes() plugin {
+	return plugin{from: inPods | byClaims, field: "csi", name: csiName, relabel: true,
+		facts: csiFacts,
+		held:  &held{release: releaseCSI, leave: leaveOneCSI, inside: csi.MountName},
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			err := v.csi.setUp(ctx, t, func(_ string, got csi.Result) error {
+				if got.Give && v.asRoot {
+					if err := v.cfg.giveToGroup(t); err != nil {
+						return err
+					}
+				}
+				return t.markReady()
+			})
+			if err == nil && v.cfg.isRenewed(t.used) {
+				return time.Now().Add(republishPeriod), nil
+			}
+			return time.Time{}, err
+		}}
+}
+
+func csiFacts(u used) facts {
+	if u.pv != nil {
+		return facts{mounted: true, driver: u.pv.Spec.CSI.Driver}
+	}
+	source := u.volume.CSI
+	return facts{mounted: true, polled: true, driver: source.Driver,
+		readOnly: source.ReadOnly != nil && *source.ReadOnly}
+}
+
+// setUp has the volume's driver make it, and calls then with where it is. The driver may take
+// longer than ctx: then a later call waits on.
+func (d csiDisks) setUp(ctx context.Context, t target,
+	then func(target string, got csi.Result) error) error {
+	if d.cfg.CSI == nil {
+		return errNoDrivers
+	}
+	of, err := t.csiVolume(t.pod)
+	if err != nil {
+		return err
+	}
+	r := csi.Request{Volume: of, Pod: t.pod}
+	d.cfg.CSI.Want(r)
+	err = d.foreign(ctx, t, func() error {
+		ctx := context.WithoutCancel(ctx)
+		return d.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
+			if t.read != nil {
+				g := growing{pod: t.pod, used: t.used, claim: t.read, pv: t.pv}
+				if err := d.grower.grow(ctx, g, true); err != nil {
+					return err
+				}
+			}
+			return then(target, got)
+		})
+	})
+	if call, has := d.cfg.CSI.Awaited(of.Key); has && err != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("driver %s has not answered %s yet: %w", of.Driver, call.Method, ctx.Err())
+	}
+	return err
+}
+
+// isShareable reports whether a pod can have the volume while another one has it, and nothing of the
+// pod depends on it: no group and no label comes with it.
+func isShareable(u used) bool {
+	return u.claim != "" && u.facts().driver != "" && !u.plugin.block && u.label == "" &&
+		u.pv.Annotations[gidAnnotation] == ""
+}
+
+// isShared reports whether another pod of the node has the volume, so that its driver only has to
+// publish it for this one.
+func (d csiDisks) isShared(pod *v1.Pod, u used) bool {
+	if u.claim == "" || d.cfg.CSI == nil {
+		return false
+	}
+	known, has := d.claims.another(pod.Namespace, u.claim)
+	if !has || known.oncePod() {
+		return false
+	}
+	bound, _ := withClaims([]used{u}, map[string]Claimed{u.volume.Name: known})
+	if len(bound) == 0 || !isShareable(bound[0]) {
+		return false
+	}
+	of, err := bound[0].csiVolume(pod)
+	return err == nil && d.cfg.CSI.IsPublished(of.Key)
+}
+
+// lacksDriver returns why the driver of the volume cannot make it now; nil: it can, or the volume
+// needs none.
+func (c Config) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
+	if u.facts().driver == "" {
+		return nil
+	}
+	if c.CSI == nil {
+		return errNoDrivers
+	}
+	of, err := u.csiVolume(pod)
+	if err != nil {
+		return err
+	}
+	return c.CSI.Lack(ctx, of)
+}
+
+// ReasonUnmount is the reason of events, and of problems, of volumes that cannot be taken back.
+const ReasonUnmount = "FailedUnMount"
+
+// IsUsual reports whether nothing is wrong so far with volumes that could not be made, or nothing new:
+// they wait to be attached, or for a pause to be over.
+func IsUsual(err error) bool {
+	switch e := err.(type) {
+	case *csi.PendingError:
+		return e.Usual()
+	case *cri.PausedError:
+		return e.Repeated
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !IsUsual(one) })
+	case interface{ Unwrap() error }:
+		return IsUsual(e.Unwrap())
+	}
+	return false
+}
+
+var errNoDrivers = errors.New("CSI drivers cannot register here")
+
+// csiVolume returns the volume as its driver knows it.
+func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
+	if u.pv == nil {
+		return csi.Ephemeral(pod, u.volume)
+	}
+	out, err := csi.Persistent(u.pv, u.readOnly)
+	out.Migrated, out.Label = u.migrated, u.label
+	return out, err
+}
+
+// isRenewed reports whether the volume is published again and again.
+func (c Config) isRenewed(u used) bool {
+	driver := u.facts().driver
+	return driver != "" && !u.plugin.block && c.CSI != nil && c.CSI.Republishes(driver)
+}
+
+// renews reports whether a volume of the pod is published again and again.
+func (d csiDisks) renews(pod *v1.Pod) bool {
+	all, err := d.claims.usedNow(pod)
+	return err == nil && slices.ContainsFunc(all, d.cfg.isRenewed)
+}
+
+// releaseCSI has all volumes of the pod unpublished, each by itself.
+func releaseCSI(ctx context.Context, v *Volumes, pod types.UID) error {
+	return v.csi.leave(ctx, pod, func(csi.Use) bool { return true })
+}
+
+// leaveOneCSI has one volume with a file system unpublished.
+func leaveOneCSI(ctx context.Context, v *Volumes, pod types.UID, name string) error {
+	return v.csi.leave(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
+}
+
+// leave has volumes of a pod unpublished. It waits for each driver at most unmountWait; a later
+// call waits on.
+func (d csiDisks) leave(ctx context.Context, pod types.UID, which func(csi.Use) bool) error {
+	if d.cfg.CSI == nil {
+		return nil
+	}
+	podDir, err := d.podDir(pod)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unmountWait)
+	defer cancel()
+	unnamed := d.identify(ctx, pod, podDir, which)
+	return errors.Join(unnamed, await.Each(d.cfg.CSI.Uses(pod), -1, func(u csi.Use) error {
+		if !which(u) {
+			return nil
+		}
+		return d.calls.do(ctx, "unpublish "+u.Target, func() error {
+			ctx := context.WithoutCancel(ctx)
+			return d.cfg.CSI.Leave(ctx, u, func() error { return d.unmap(ctx, podDir, u) })
+		})
+	}))
+}
+
+// unmap removes what the agent made of a block volume for the pod.
+func (d csiDisks) unmap(ctx context.Context, podDir string, u csi.Use) error {
+	if u.Device == "" {
+		return nil
+	}
+	if err := d.mapped.endLoops(u.Device); err != nil {
+		return err
+	}
+	if err := files.Remove(place{csiName, u.Name}.device(podDir)); err != nil {
+		return err
+	}
+	return d.mapped.free(ctx, u.Device)
+}
+
+// errNotMeasured is the error of a volume whose driver cannot say what room it has.
+var errNotMeasured = errors.New("the driver does not measure volumes")
+
+// roomOfCSI returns what the volume's driver says of its room.
+func (m *meter) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
+	if m.cfg.CSI == nil {
+		return diskusage.Room{}, errNoDrivers
+	}
+	of, err := u.csiVolume(pod)
+	if err != nil {
+		return diskusage.Room{}, err
+	}
+	path := m.cfg.CSI.Target(of, pod.UID)
+	if of.Block { // drivers know the kubelet's path
+		path = m.cfg.CSI.DeviceFile(of.Path, pod.UID)
+	}
+	room, can, err := m.cfg.CSI.Room(context.Background(), of, path)
+	switch {
+	case err != nil && !csi.Answered(err):
+		return room, csi.Unanswered{Err: err}
+	case err == nil && !can:
+		return room, errNotMeasured
+	default:
+		return room, err
+	}
+}

@@ -1,0 +1,147 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+)
+
+// grower has drivers grow volumes, and knows what this node has grown.
+type grower struct {
+	*node
+	known growths
+}
+
+// Grow has the file systems of volumes expanded that were made larger, for pods that run. A driver
+// that hangs keeps only its own volumes; the rest goes on with the next call.
+func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
+	if r.cfg.CSI == nil || r.cfg.Claims == nil {
+		return nil
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for _, pod := range pods {
+		dir, err := r.podDir(pod.UID)
+		if err != nil {
+			continue
+		}
+		all, err := r.claims.usedNow(pod)
+		if err != nil {
+			continue
+		}
+		for _, u := range all {
+			if u.claim == "" || u.facts().driver == "" || seen[u.pv.Name] || !u.isThere(dir) {
+				continue
+			}
+			seen[u.pv.Name] = true
+			errs = append(errs, r.growLater(ctx, pod, u))
+		}
+	}
+	r.known.keep(func(pv string) bool { return seen[pv] })
+	return errors.Join(errs...)
+}
+
+// growLater begins to grow a volume if it must, and waits for that only a moment.
+func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
+	claim, err := r.cfg.Claims.Claim(ctx, pod.Namespace, u.claim)
+	if err != nil {
+		return err
+	}
+	pv, err := r.cfg.Claims.PersistentVolume(ctx, u.pv.Name)
+	if err != nil {
+		return err
+	}
+	if growthOf(claim, pv, r.known.of(pv.Name, claim.Status.Capacity[v1.ResourceStorage])) == (growth{}) {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, measureWait)
+	defer cancel()
+	return r.calls.do(waiting, "grow "+pv.Name, func() error {
+		began := time.Now()
+		g := growing{pod: pod, used: u, claim: claim, pv: pv}
+		err := r.grow(context.WithoutCancel(ctx), g, false)
+		r.cfg.did(u, csi.OperationResize, began, err)
+		return err
+	})
+}
+
+// growing is a claim's volume that may have to grow.
+type growing struct {
+	pod   *v1.Pod
+	used  used
+	claim *v1.PersistentVolumeClaim
+	pv    *v1.PersistentVolume
+	was   grown  // what is known of the volume; grow sets it
+	to    growth // what it must do; likewise
+}
+
+// grow grows a volume if it must. fresh: the volume is being set up.
+func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
+	g.was = r.known.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
+	if g.to = growthOf(g.claim, g.pv, g.was); g.to == (growth{}) {
+		return nil
+	}
+	if g.used.readOnly {
+		r.tellGrowth(g, v1.EventTypeWarning, "FileSystemResizeFailed",
+			"MountVolume.NodeExpandVolume failed", "requested read-only file system")
+		return nil
+	}
+	of, err := g.used.csiVolume(g.pod)
+	if err != nil {
+		return err
+	}
+	if g.to.told {
+		working := stepped(g.claim, v1.PersistentVolumeClaimNodeResizeInProgress)
+		if g.claim, err = r.cfg.Claims.UpdateClaim(ctx, g.claim, working); err != nil {
+			return fmt.Errorf("note that claim %s grows: %w", g.claim.Name, err)
+		}
+	}
+	said, err := r.cfg.CSI.Expand(ctx, of, r.cfg.CSI.Target(of, g.pod.UID), g.to.to.Value(), fresh)
+	r.known.put(g.pv.Name, g.was.after(g.to, said, err))
+	return r.tellGrown(ctx, g, said, err)
+}
+
+// tellGrown writes into the claim what came of its growth, and sends events.
+func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err error) error {
+	to, other := g.to, g.claim.Spec.Resources.Requests[v1.ResourceStorage]
+	var now *v1.PersistentVolumeClaim
+	switch {
+	case err == nil:
+		r.tellGrowth(g, v1.EventTypeNormal, "FileSystemResizeSuccessful",
+			"MountVolume.NodeExpandVolume succeeded", g.pod.Spec.NodeName)
+		if to.written {
+			return nil
+		}
+		now = ended(g.claim, to.to)
+	case said == csi.Unable && !to.told, said == csi.Unfit && !to.told:
+		return nil // as the kubelet: the controller did it all, or will when nobody uses the volume
+	case said == csi.Unknown || !to.told:
+	default:
+		gaveUp := g.was.failed && other.Cmp(to.to) != 0 // the user wants another size since
+		now = refused(g.claim, err, said == csi.Infeasible || gaveUp, metav1.Now())
+	}
+	if now != nil {
+		if _, patchErr := r.cfg.Claims.UpdateClaim(ctx, g.claim, now); patchErr != nil {
+			err = errors.Join(err, fmt.Errorf("write what claim %s grew to: %w", g.claim.Name, patchErr))
+		}
+	}
+	if err != nil && said != csi.Unfit {
+		r.cfg.Tell(g.pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf(
+			"NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", g.pv.Name, err))
+		return err
+	}
+	return nil
+}
+
+// tellGrowth sends an event about a pod and its claim, in the kubelet's form.
+func (r *grower) tellGrowth(g growing, eventType, reason, what, how string) {
+	message := fmt.Sprintf("%s for volume %q %s", what, g.pv.Name, how)
+	r.cfg.Tell(g.pod, eventType, reason, message)
+	r.cfg.Tell(g.claim, eventType, reason, message)
+}

@@ -1,0 +1,66 @@
+package volume
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+)
+
+// Health has the adverse conditions of a pod's volumes, by their names in the pod. Volumes whose
+// drivers have not said anything yet are not there.
+type Health map[string][]v1.VolumeHealthCondition
+
+// Health has drivers asked for the health of their persistent volumes that pods have, or tried to have
+// in this run of the agent. It waits a moment for each volume; one whose driver does not answer keeps its last
+// conditions. Call it from one goroutine.
+func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
+	out := map[types.UID]Health{}
+	if m.cfg.CSI == nil {
+		return out
+	}
+	var looks []reading[[]v1.VolumeHealthCondition]
+	about := map[string]PodVolume{}
+	for _, pod := range pods {
+		all, err := m.claims.usedNow(pod)
+		if err != nil || !m.due.begun(pod.UID) {
+			continue
+		}
+		for _, u := range all {
+			if u.claim == "" || u.facts().driver == "" {
+				continue
+			}
+			key := "health of " + string(pod.UID) + "/" + u.volume.Name
+			about[key] = PodVolume{pod.UID, u.volume.Name}
+			looks = append(looks, reading[[]v1.VolumeHealthCondition]{key: key,
+				measure: func() ([]v1.VolumeHealthCondition, error) { return m.healthOf(pod, u) }})
+		}
+	}
+	m.healths.look(ctx, m.calls, looks, func(string, time.Duration) {})
+	for key, of := range about {
+		a, is := m.healths.last(key)
+		if is && out[of.Pod] == nil {
+			out[of.Pod] = Health{}
+		}
+		if is {
+			out[of.Pod][of.Volume] = a.value
+		}
+	}
+	return out
+}
+
+// healthOf asks a volume's driver. Whatever fails is no answer.
+func (m *meter) healthOf(pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
+	of, err := u.csiVolume(pod)
+	if err != nil {
+		return nil, err
+	}
+	out, err := m.cfg.CSI.Health(context.Background(), of, pod.UID)
+	if err != nil {
+		return nil, csi.Unanswered{Err: err}
+	}
+	return out, nil
+}

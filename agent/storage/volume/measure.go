@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/diskusage"
+)
+
+// Measured counts volumes, and has the space of those that others serve.
+type Measured struct {
+	// Desired counts the volumes that the pods use, and Actual those that are set up, by their
+	// type's name.
+	Desired, Actual map[string]int
+	Rooms           []VolumeRoom // in the order of the pods, each volume once
+}
+
+// VolumeRoom is the space on a volume that is not a part of the node's disk.
+type VolumeRoom struct {
+	// Namespace and Claim name the claim; Claim is "" for a volume that a pod's spec has.
+	Namespace, Claim string
+	Room             diskusage.Room
+	At               time.Time   // when it was so
+	Pods             []PodVolume // the pods with the volume, in their order
+}
+
+// PodVolume is a volume of a pod, by its name in the pod.
+type PodVolume struct {
+	Pod    types.UID
+	Volume string
+}
+
+// meter measures volumes, and has what was measured last.
+type meter struct {
+	*node
+	due     *due // with the pods whose drivers may be asked for the health of their volumes
+	rooms   rooms
+	healths answers[[]v1.VolumeHealthCondition]
+}
+
+// Measure counts the volumes of the pods and measures those that others serve, each once. A volume
+// whose file system or driver does not answer keeps what was measured last, for some time. Measure
+// calls looked for each answer with the method and the time taken, maybe after it has returned.
+func (m *meter) Measure(ctx context.Context, pods []*v1.Pod,
+	looked func(by string, took time.Duration)) Measured {
+	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
+	var looks []reading[diskusage.Room]
+	seen := map[string]int{} // index in Rooms
+	for _, pod := range pods {
+		dir, err := m.podDir(pod.UID)
+		if err != nil {
+			continue
+		}
+		all, err := m.claims.usedNow(pod)
+		if err != nil {
+			continue
+		}
+		for _, u := range all {
+			out.Desired[u.fullName()]++
+			if !u.isThere(dir) {
+				continue
+			}
+			out.Actual[u.fullName()]++
+			if !u.isMeasured() {
+				continue
+			}
+			one := m.lookAt(pod, u, dir)
+			at, known := seen[one.key]
+			if !known {
+				at = len(out.Rooms)
+				seen[one.key], looks = at, append(looks, one)
+				out.Rooms = append(out.Rooms, VolumeRoom{Namespace: pod.Namespace, Claim: u.claim})
+			}
+			out.Rooms[at].Pods = append(out.Rooms[at].Pods, PodVolume{pod.UID, u.volume.Name})
+		}
+	}
+	m.rooms.look(ctx, m.calls, looks, looked)
+	kept := out.Rooms[:0]
+	for i, one := range looks {
+		if a, is := m.rooms.of(one.key); is {
+			out.Rooms[i].Room, out.Rooms[i].At = a.value, a.at
+			kept = append(kept, out.Rooms[i])
+		}
+	}
+	out.Rooms = slices.Clip(kept)
+	return out
+}
+
+// isThere reports whether the volume was made. A device is made with its link; another one
+// outside the pod's directory counts as made if that directory exists.
+func (u used) isThere(podDir string) bool {
+	path := u.place().ready(podDir, u.plugin.written)
+	switch {
+	case u.plugin.block:
+		path = u.place().device(podDir)
+	case u.plugin.path != nil:
+		path = podDir
+	}
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// isMeasured reports whether the volume has room of its own, which others than agent/storage/localstorage
+// have to be asked for: a driver's, a server's, or a device's, and no directory of the host.
+func (u used) isMeasured() bool {
+	is := u.facts()
+	switch {
+	case is.driver != "", u.plugin.block:
+		return true
+	case u.plugin.path != nil:
+		return false
+	case u.claim != "":
+		return true
+	default:
+		return is.mounted && is.served
+	}
+}
+
+// lookAt says how to measure a volume of a pod, which is the same volume for all pods with its claim.
+func (m *meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
+	out := reading[diskusage.Room]{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
+	if u.claim != "" {
+		out.key = "pv " + u.pv.Name
+	}
+	path := u.path(dir)
+	switch driver := u.facts().driver; {
+	case driver != "":
+		out.by = driver
+		out.measure = func() (diskusage.Room, error) { return m.roomOfCSI(pod, u) }
+	case u.plugin.block:
+		out.by = "block"
+		out.measure = func() (diskusage.Room, error) { return diskusage.Device(path) }
+	default:
+		out.measure = func() (diskusage.Room, error) { return diskusage.Filesystem(path) }
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+)
+
+// remains has, by pod, how many volumes earlier runs of the agent left whose type or driver is not
+// known.
+type remains struct {
+	mu   sync.Mutex // guards lost
+	lost map[types.UID]int
+}
+
+// newRemains counts what earlier runs left.
+func newRemains(n *node) (*remains, error) {
+	r := &remains{lost: map[types.UID]int{}}
+	pods, err := os.ReadDir(filepath.Join(n.root, podsDir))
+	if err != nil {
+		return nil, fmt.Errorf("look at what is left of pods: %w", err)
+	}
+	for _, pod := range pods {
+		dir := filepath.Join(n.root, podsDir, pod.Name())
+		err = errors.Join(err, r.reconstruct(n.cfg, types.UID(pod.Name()), dir))
+	}
+	return r, err
+}
+
+// reconstruct counts the volumes that earlier runs left in a pod's directory.
+func (r *remains) reconstruct(c Config, pod types.UID, podDir string) error {
+	all, err := places(podDir)
+	if err != nil {
+		return err
+	}
+	blocks, err := filepath.Glob(filepath.Join(podDir, devicesDir, "*", "*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range blocks {
+		all = append(all, place{typeName(filepath.Base(filepath.Dir(path))), filepath.Base(path)})
+	}
+	for _, at := range all {
+		err := c.isKnown(pod, at)
+		c.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationReconstruct, Err: err})
+		if err != nil {
+			r.lost[pod]++
+		}
+	}
+	return nil
+}
+
+// isKnown returns why the agent does not know what an earlier run has made.
+func (c Config) isKnown(pod types.UID, at place) error {
+	if typeNamed(at.plugin).name == "" {
+		return fmt.Errorf("there are no volumes of type %s", at.plugin)
+	}
+	if at.plugin != csiName || c.CSI == nil {
+		return nil
+	}
+	if slices.ContainsFunc(c.CSI.Uses(pod), func(u csi.Use) bool { return u.Name == at.name }) {
+		return nil
+	}
+	return fmt.Errorf("volume %v has no record", at)
+}
+
+// clean returns how many volumes of a pod are lost, and forgets them if they are removed.
+func (r *remains) clean(pod types.UID, removed bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.lost[pod]
+	if removed {
+		delete(r.lost, pod)
+	}
+	return n
+}

@@ -1,0 +1,56 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+)
+
+// take waits until nobody else stages the volume, mounts it for a pod, or looks for pods that use it
+// and undoes the stage.
+func (v *Volumes) take(ctx context.Context, p place) (done func(), err error) {
+	done, err = v.turns.Take(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("volume %v is being mounted for another pod: %w", p, err)
+	}
+	return done, nil
+}
+
+// staged stages the volume and calls mount, which makes the pod's mount of it.
+func staged(ctx context.Context, v *Volumes, t target, mount func(target) error) error {
+	done, err := v.take(ctx, t.place())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := t.plugin.stage.do(v, t); err != nil {
+		return err
+	}
+	return mount(t)
+}
+
+// unstage undoes the stage of a volume that the pod had, unless another pod has it.
+func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error) {
+	stage := typeNamed(p.plugin).stage
+	if stage == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, unmountWait)
+	defer cancel()
+	done, err := v.take(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if began := time.Now(); !v.claims.elsewhere(pod, p.name) {
+		defer func() {
+			v.cfg.Done(csi.Operation{Plugin: p.plugin, Name: csi.OperationUnstage,
+				Took: time.Since(began), Err: err})
+		}()
+	}
+	return stage.undo(ctx, v, p.name)
+}
