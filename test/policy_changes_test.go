@@ -252,7 +252,7 @@ func (m *migrant) check(name string) {
 // containers returns what each container with exclusive CPUs or devices holds.
 func (m *migrant) containers() map[string]allocation.Container {
 	out := map[string]allocation.Container{}
-	for _, pod := range assigned(m.t, m.Node).Pods {
+	for _, pod := range assignedState(m.t, m.Node).Pods {
 		for name, c := range pod.Containers {
 			if pod.Name != "extra-node" && (!c.CPUs().IsEmpty() || len(c.Devices()) > 0) {
 				out[pod.Name+"/"+name] = c
@@ -265,7 +265,7 @@ func (m *migrant) containers() map[string]allocation.Container {
 // sound returns an error if a CPU or device belongs to two pods of the state.
 func (m *migrant) sound() error {
 	taken, devices := cpuset.New(), sets.New[string]()
-	for _, pod := range assigned(m.t, m.Node).Pods {
+	for _, pod := range assignedState(m.t, m.Node).Pods {
 		own := allocation.TakenBy(pod)
 		if both := taken.Intersection(own.CPUs()); !both.IsEmpty() {
 			return fmt.Errorf("CPUs %s are assigned twice", both)
@@ -286,7 +286,7 @@ func (m *migrant) sound() error {
 // inPlace compares where containers run with the state. Under the static policy, containers with
 // exclusive CPUs run on these and all others elsewhere; under none, all run everywhere.
 func (m *migrant) inPlace() error {
-	state := assigned(m.t, m.Node)
+	state := assignedState(m.t, m.Node)
 	shared := m.online.Difference(state.CPUs()).Difference(m.offLimits)
 	for _, c := range m.Runtime.State().Running() {
 		want, own := shared, cpuset.New()
@@ -310,7 +310,7 @@ func (m *migrant) inPlace() error {
 
 // exported checks the kubelet's files.
 func (m *migrant) exported() error {
-	state := assigned(m.t, m.Node)
+	state := assignedState(m.t, m.Node)
 	raw, err := os.ReadFile(filepath.Join(m.Root, cpucheckpoint.FileName))
 	if err != nil {
 		return err
@@ -366,7 +366,7 @@ func (m *migrant) devicesExported() (errs []error) {
 	for _, e := range entries {
 		devices.Insert(e.IDs()...)
 	}
-	for _, pod := range assigned(m.t, m.Node).Pods {
+	for _, pod := range assignedState(m.t, m.Node).Pods {
 		for _, c := range pod.Containers {
 			for _, d := range c.Devices() {
 				if !devices.HasAll(d.IDs...) {
@@ -407,7 +407,7 @@ func (m *migrant) admits(name string) {
 	m.RemovePod("extra")
 	m.AwaitGone("extra-node")
 	m.Eventually("nothing is left of it", func() error {
-		if pod, held := byName(assigned(m.t, m.Node))["extra-node"]; held {
+		if pod, held := byName(assignedState(m.t, m.Node))["extra-node"]; held {
 			return fmt.Errorf("it holds %+v", pod)
 		}
 		return m.inPlace()
