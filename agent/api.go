@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/serving/server/logs"
 	"github.com/numalet/numalet/agent/serving/server/nodelogs"
 	"github.com/numalet/numalet/agent/serving/server/streaming"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // systemLogs is the host's folder of logs.
@@ -124,7 +125,7 @@ func servingCertificate(ctx context.Context, n node, h host) (certificate, error
 }
 
 // nodeRoutes need rights of their own, and so are not on the read-only port.
-func (s serving) nodeRoutes() ([]server.Route, error) {
+func (s serving) nodeRoutes() ([]route.Route, error) {
 	n, cfg, runtime := s.node, s.node.cfg, s.host.client.Runtime()
 	k, pods := &cfg.Kubelet, s.pods.statuses
 	out := append(devices.Routes(s.devices.routes(n)), claims.Routes(s.contents.claims.Manager)...)
@@ -144,7 +145,7 @@ func (s serving) nodeRoutes() ([]server.Route, error) {
 			"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
 			"/debug/pprof/", "/debug/flags/v", "/logs/",
 		} {
-			out = append(out, server.DisabledRoute(pattern, noDebug))
+			out = append(out, route.Disabled(pattern, noDebug))
 		}
 		return out, nil
 	}
@@ -159,7 +160,7 @@ func (s serving) nodeRoutes() ([]server.Route, error) {
 	if cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
 		out = append(out, server.AllocatedRoutes(pods.Allocated)...)
 	}
-	return slices.Concat(out, streams, switchable(cfg), []server.Route{
+	return slices.Concat(out, streams, switchable(cfg), []route.Route{
 		logs.Route(logs.Config{
 			Pod: named, Observed: s.host.pleg.Get,
 			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
@@ -170,7 +171,7 @@ func (s serving) nodeRoutes() ([]server.Route, error) {
 }
 
 // switchable are the routes that the configuration switches off one by one.
-func switchable(cfg *config.Config) (out []server.Route) {
+func switchable(cfg *config.Config) (out []route.Route) {
 	k := &cfg.Kubelet
 	if *k.EnableSystemLogHandler {
 		out = append(out, nodelogs.Route(nodelogs.Config{
@@ -178,7 +179,7 @@ func switchable(cfg *config.Config) (out []server.Route) {
 			Patience: k.StreamingConnectionIdleTimeout.Duration,
 		}))
 	} else {
-		out = append(out, server.DisabledRoute("/logs/", noLogs))
+		out = append(out, route.Disabled("/logs/", noLogs))
 	}
 	if *k.EnableProfilingHandler {
 		out = append(out, debug.Profiles()...)
@@ -186,16 +187,16 @@ func switchable(cfg *config.Config) (out []server.Route) {
 			goruntime.SetBlockProfileRate(1)
 		}
 	} else {
-		out = append(out, server.DisabledRoute("/debug/pprof/", noProfiles))
+		out = append(out, route.Disabled("/debug/pprof/", noProfiles))
 	}
 	if *k.EnableDebugFlagsHandler {
 		return append(out, debug.LogLevel())
 	}
-	return append(out, server.DisabledRoute("/debug/flags/v", noFlags))
+	return append(out, route.Disabled("/debug/flags/v", noFlags))
 }
 
 // patterns returns what the routes answer, sorted.
-func patterns(routes []server.Route) []string {
+func patterns(routes []route.Route) []string {
 	all := map[string]bool{"/healthz": true}
 	for _, r := range routes {
 		all[strings.TrimSuffix(r.Pattern, "{$}")] = true

@@ -19,10 +19,10 @@ import (
 	"github.com/numalet/numalet/agent/node/runtimeup"
 	"github.com/numalet/numalet/agent/node/shutdown"
 	"github.com/numalet/numalet/agent/pods/lifecycle"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // The node's status is made again when the runtime is observed, and when it is no longer.
@@ -88,9 +88,9 @@ func TestMirrorsDoNotRun(t *testing.T) {
 	var told publishers
 	told.add("pod statuses", s)
 	told.add("mirror pods", m)
-	shown := podtest.New("a", podtest.Annotations(source.AnnotationSource, source.APISource,
-		source.AnnotationMirror, ""))
-	run := podtest.New("b", podtest.Annotations(source.AnnotationSource, source.APISource))
+	shown := podtest.New("a", podtest.Annotations(podspec.AnnotationSource, podspec.APISource,
+		podspec.AnnotationMirror, ""))
+	run := podtest.New("b", podtest.Annotations(podspec.AnnotationSource, podspec.APISource))
 	all := []*v1.Pod{shown, run}
 	if got := told.saw(all); len(got) != 1 || got[0] != run || all[0] != shown {
 		t.Errorf("%v are to run", got)

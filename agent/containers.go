@@ -16,8 +16,8 @@ import (
 	"github.com/numalet/numalet/agent/node/userns"
 	"github.com/numalet/numalet/agent/pods/actuator"
 	"github.com/numalet/numalet/agent/upkeep/images/provider"
-	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -51,7 +51,7 @@ func (h host) actuator(n node, d deviceDomain, r resourceDomain, c contentDomain
 func nodeSettings(n node, h host) (s actuator.Node, err error) {
 	k := &n.cfg.Kubelet
 	s = actuator.Node{
-		Root: h.others.Own(), Logs: logs.PlaceAt(k.PodLogsDir),
+		Root: h.others.Own(), Logs: logfiles.PlaceAt(k.PodLogsDir),
 		ClusterDomain: k.ClusterDomain,
 		Network: actuator.Network{
 			IPs: h.addresses.IPs, Problem: func() string { return h.up.Get().NetworkProblem() },

@@ -11,11 +11,11 @@ import (
 
 	"github.com/numalet/numalet/agent/cluster/needs"
 	"github.com/numalet/numalet/agent/cluster/objects"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/agent/storage/volume/scsi"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -77,14 +77,14 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 const recordLost = "VolumeRecordLost"
 
 // problems lists the volumes whose records are lost, and those that cannot be unstaged.
-func (d mountDomain) problems() (out []source.Problem) {
+func (d mountDomain) problems() (out []complaint.Problem) {
 	for reason, messages := range map[string][]string{
 		recordLost: d.Amiss(""), volume.ReasonUnmount: d.Stuck("")} {
 		for _, message := range messages {
-			out = append(out, source.Problem{Source: "csi", Name: "volume", Reason: reason, Message: message})
+			out = append(out, complaint.Problem{Source: "csi", Name: "volume", Reason: reason, Message: message})
 		}
 	}
-	slices.SortFunc(out, func(a, b source.Problem) int { return strings.Compare(a.Message, b.Message) })
+	slices.SortFunc(out, func(a, b complaint.Problem) int { return strings.Compare(a.Message, b.Message) })
 	return out
 }
 

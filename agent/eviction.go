@@ -16,12 +16,12 @@ import (
 	"github.com/numalet/numalet/agent/node/eviction/wake"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podworker"
-	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/agent/serving/stats"
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/localstorage"
 	"github.com/numalet/numalet/agent/upkeep/gc"
 	"github.com/numalet/numalet/cgroups/kernel"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // newEvictions end pods of which the node says that they go: before memory, a disk or PIDs run out,
@@ -120,9 +120,9 @@ func (h host) doomed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
 }
 
 // shortageRoute says what the node is short of.
-func (a *Agent) shortageRoute() server.Route {
-	return server.Get("/debug/shortage", func(w http.ResponseWriter, r *http.Request) {
-		server.WriteJSON(w, a.Shortage(r.Context()))
+func (a *Agent) shortageRoute() route.Route {
+	return route.Get("/debug/shortage", func(w http.ResponseWriter, r *http.Request) {
+		route.WriteJSON(w, a.Shortage(r.Context()))
 	})
 }
 

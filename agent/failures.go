@@ -9,9 +9,9 @@ import (
 	"github.com/numalet/numalet/agent/placement/health"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podworker"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // openFailures reads what was done about failed devices.
@@ -42,7 +42,7 @@ func (a *Agent) newFailures() (*health.Failures, error) {
 }
 
 func deviceFailed(message string) pod.Why {
-	return pod.Why{Reason: status.ReasonDeviceFailed, Message: message}
+	return pod.Why{Reason: podspec.ReasonDeviceFailed, Message: message}
 }
 
 // doomed are the pods that an earlier run of the agent was about to end for their devices.

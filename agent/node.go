@@ -22,8 +22,8 @@ import (
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/agent/serving/tracing"
 	"github.com/numalet/numalet/agent/upkeep/checkpoints"
-	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cgroups/kernel"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -74,7 +74,7 @@ func open(ctx context.Context, cfg *config.Config) (node, host, error) {
 	if err := hostinfo.Check(ctx, k); err != nil {
 		return node{}, host{}, err
 	}
-	moved, err := hostinfo.MakeDirs(cfg.RootDir, k.PodLogsDir, logs.PlaceAt(k.PodLogsDir).Links)
+	moved, err := hostinfo.MakeDirs(cfg.RootDir, k.PodLogsDir, logfiles.PlaceAt(k.PodLogsDir).Links)
 	if err != nil {
 		return node{}, host{}, err
 	}

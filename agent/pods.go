@@ -27,7 +27,9 @@ import (
 	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // podDomain is the road of the node's pods, from their sources to their workers.
@@ -95,10 +97,10 @@ func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 // volumes than the node takes.
 func (s statusDomain) limited(n node) func(*v1.Pod, string) {
 	return func(ends *v1.Pod, message string) {
-		n.metrics.Rejected(status.ReasonVolumeLimit)
-		n.events.Pod(ends, v1.EventTypeWarning, status.ReasonVolumeLimit, message)
+		n.metrics.Rejected(podspec.ReasonVolumeLimit)
+		n.events.Pod(ends, v1.EventTypeWarning, podspec.ReasonVolumeLimit, message)
 		s.events.Put(syncloop.Killed(ends.UID,
-			pod.Why{Reason: status.ReasonVolumeLimit, Message: status.Refusal + message}, 0))
+			pod.Why{Reason: podspec.ReasonVolumeLimit, Message: status.Refusal + message}, 0))
 	}
 }
 
@@ -259,7 +261,7 @@ func (n node) traceActions() func(context.Context, podworker.Report) (
 
 // newSources reads manifests from where the configuration says, and the API server's pods. saw
 // takes all of the latter and returns those that are to run.
-func newSources(ctx context.Context, n node, report func(source.Problem), running func() []cri.Pod,
+func newSources(ctx context.Context, n node, report func(complaint.Problem), running func() []cri.Pod,
 	saw func([]*v1.Pod) []*v1.Pod) *source.Mux {
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed

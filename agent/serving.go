@@ -23,7 +23,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/explain"
 	"github.com/numalet/numalet/agent/placement/fit"
 	"github.com/numalet/numalet/agent/placement/health"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/agent/serving/podresources"
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/agent/serving/stats"
@@ -31,13 +30,15 @@ import (
 	"github.com/numalet/numalet/agent/storage/localstorage/held"
 	"github.com/numalet/numalet/agent/storage/localstorage/quota"
 	"github.com/numalet/numalet/cgroups/kernel"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // serving answers those who ask the node.
 type serving struct {
 	*Agent
-	open []server.Route // change nothing, and are on every port
+	open []route.Route // change nothing, and are on every port
 }
 
 // serve listens for those who ask the node, and tells systemd that the agent is well.
@@ -49,7 +50,7 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	}
 	s := serving{Agent: a}
 	s.open = slices.Concat(s.openRoutes(), a.stats.Routes(), resources.Routes(),
-		[]server.Route{a.probes.Route()})
+		[]route.Route{a.probes.Route()})
 	c := s.listeners()
 	api, follow, err := s.nodeAPI(ctx)
 	if err != nil {
@@ -130,17 +131,17 @@ func (s serving) listeners() server.Config {
 }
 
 // openRoutes change nothing; the read-only port has them too.
-func (s serving) openRoutes() []server.Route {
+func (s serving) openRoutes() []route.Route {
 	n, p := s.node, s.pods
-	return []server.Route{
+	return []route.Route{
 		server.PodsRoute(p.statuses.List),
 		server.MetricsRoute(n.registry),
 		server.SLIRoute(),
-		server.JSONRoute("/placements", func() any { return s.Placements() }),
-		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
-		server.JSONRoute("/problems", func() any { return s.Problems() }),
+		route.JSON("/placements", func() any { return s.Placements() }),
+		route.JSON("/plugins", func() any { return s.devices.Peers() }),
+		route.JSON("/problems", func() any { return s.Problems() }),
 		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
-		server.JSONRoute("/csidrivers", func() any { return s.devices.csi.List() }),
+		route.JSON("/csidrivers", func() any { return s.devices.csi.List() }),
 		claims.ListRoute(s.contents.claims.Manager, s.devices.failures.Outlooks),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
@@ -152,7 +153,7 @@ func (s serving) openRoutes() []server.Route {
 
 // Problems lists what is wrong now with manifests, by source and name, and then with device
 // plugins, by resource, and with volumes.
-func (a *Agent) Problems() []source.Problem {
+func (a *Agent) Problems() []complaint.Problem {
 	return slices.Concat(a.pods.problems.List(), devices.Problems(a.devices.Peers()),
 		devices.DriverProblems(a.devices.drivers.List()), a.contents.mounts.problems())
 }

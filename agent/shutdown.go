@@ -11,14 +11,14 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podworker"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // shutDown is why pods end when the machine goes down.
 func shutDown() pod.Why {
-	return pod.Why{Reason: status.ReasonShutdown, Message: shutdown.Message}
+	return pod.Why{Reason: podspec.ReasonShutdown, Message: shutdown.Message}
 }
 
 // downed are the pods that an earlier run of the agent was about to end since the machine goes down.

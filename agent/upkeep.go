@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node/hostinfo"
 	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/pods/records"
 	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/agent/upkeep/checkpoints"
 	"github.com/numalet/numalet/agent/upkeep/footprint"
@@ -18,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 	"github.com/numalet/numalet/agent/upkeep/images"
 	"github.com/numalet/numalet/agent/upkeep/logs"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/quantity"
 )
@@ -177,8 +179,8 @@ func newContainerGC(n node, h host, p podDomain) gc.Containers {
 	return gc.Containers{
 		Most: int(n.cfg.DeadContainers.Most), Age: n.cfg.DeadContainers.Age,
 		Running: h.pleg.All, Pod: p.statuses.AtSource,
-		Remove: gc.Records{
-			Runtime: h.client.Runtime(), Logs: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir),
+		Remove: records.Records{
+			Runtime: h.client.Runtime(), Logs: logfiles.PlaceAt(n.cfg.Kubelet.PodLogsDir),
 		}.Remove,
 	}
 }
@@ -186,7 +188,7 @@ func newContainerGC(n node, h host, p podDomain) gc.Containers {
 // newSweep removes the logs of pods that are gone.
 func newSweep(n node, h host, p podDomain) *logs.Sweep {
 	return &logs.Sweep{
-		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: h.pleg.All,
+		Place: logfiles.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: h.pleg.All,
 		Ready: func() bool {
 			// Or some may be another agent's.
 			return !h.others.Run() && p.statuses.pubs.complete.Load()

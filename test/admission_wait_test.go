@@ -11,7 +11,7 @@ import (
 
 // terminating runs a pod that has cpus of the 63 assignable CPUs and stops slowly, and removes it.
 func terminating(n *harness.Node, name string, cpus, seconds int) {
-	n.Pod(name, manifest(name, fmt.Sprintf(`terminationGracePeriodSeconds: %d
+	n.Pod(name, manifestOf(name, fmt.Sprintf(`terminationGracePeriodSeconds: %d
   containers: [{name: main, image: sim.local/app, resources: {limits: {cpu: %d, memory: 1Gi}}}]`,
 		seconds, cpus), "main: term=ignore"))
 	n.AwaitPhase(name+"-node", v1.PodRunning)

@@ -109,7 +109,7 @@ func TestExclusiveCPUsOfInitContainersAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("app", manifest("app", `initContainers:
+	n.Pod("app", manifestOf("app", `initContainers:
   - {name: init, image: sim.local/app, resources: {limits: {cpu: 4, memory: 1Gi}}}
   containers:
   - {name: main, image: sim.local/app, resources: {limits: {cpu: 2, memory: 1Gi}}}

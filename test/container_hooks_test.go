@@ -18,7 +18,7 @@ func TestContainerHooks(t *testing.T) {
 	n := harness.New(t)
 	quickRestarts(n)
 	n.Start()
-	n.Pod("good", manifest("good", "terminationGracePeriodSeconds: 30\n  containers: "+
+	n.Pod("good", manifestOf("good", "terminationGracePeriodSeconds: 30\n  containers: "+
 		"[{name: first, image: sim.local/app, lifecycle: {postStart: {exec: {command: [\"true\"]}}, "+
 		"preStop: {exec: {command: [sh, -c, \"exit 3\"]}}}}, {name: second, image: sim.local/app}]"))
 	n.AwaitPhase("good-node", v1.PodRunning)
@@ -31,7 +31,7 @@ func TestContainerHooks(t *testing.T) {
 	n.AwaitGone("good-node")
 	awaitSaid(n, "FailedPreStopHook", "PreStopHook failed")
 
-	n.Pod("bad", manifest("bad", "containers: [{name: main, image: sim.local/app, lifecycle: "+
+	n.Pod("bad", manifestOf("bad", "containers: [{name: main, image: sim.local/app, lifecycle: "+
 		"{postStart: {exec: {command: [\"false\"]}}}}]"))
 	awaitContainer(n, "bad-node", "main", func(c crisim.Container) error {
 		if c.Subject.Attempt < 2 {
@@ -54,7 +54,7 @@ func TestHookAfterKill(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("web", manifest("web", "containers: [{name: first, image: sim.local/app, lifecycle: "+
+	n.Pod("web", manifestOf("web", "containers: [{name: first, image: sim.local/app, lifecycle: "+
 		"{postStart: {exec: {command: [sleep, \"3600\"]}}}}, {name: second, image: sim.local/app}]"))
 	exec := call{method: "ExecSync", pod: "web-node", container: "first"}
 	begun := func(times int) {
@@ -82,7 +82,7 @@ func TestSidecarsEndInTurn(t *testing.T) {
 	n.Start()
 	sidecar := "{name: %s, image: sim.local/app, restartPolicy: Always, lifecycle: " +
 		"{preStop: {exec: {command: [sleep, \"%d\"]}}}}"
-	n.Pod("web", manifest("web", fmt.Sprintf("terminationGracePeriodSeconds: 60\n  "+
+	n.Pod("web", manifestOf("web", fmt.Sprintf("terminationGracePeriodSeconds: 60\n  "+
 		"initContainers: ["+sidecar+", "+sidecar+"]\n  "+
 		"containers: [{name: main, image: sim.local/app}]", "first", 6, "last", 2)))
 	n.AwaitPhase("web-node", v1.PodRunning)

@@ -123,7 +123,7 @@ func TestStateLostDuringInit(t *testing.T) {
 			staticMemory(n)
 			n.Start()
 			plugin, _ := n.Plugin(gpu, "--devices=2", "--nodes=0-3")
-			n.Pod("own", manifest("own", `initContainers:
+			n.Pod("own", manifestOf("own", `initContainers:
   - {name: init, image: sim.local/app, resources: {limits: {cpu: 2, memory: 1Gi}}}
   containers:
   - {name: main, image: sim.local/app, resources: {limits: {`+wishes+`}}}`))

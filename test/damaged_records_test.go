@@ -160,7 +160,7 @@ func newDamaged(t *testing.T, r *rand.Rand) *damaged {
 		drawn: map[string]int{}}
 	for name, spec := range map[string]string{"users": "hostUsers: false",
 		"late": "activeDeadlineSeconds: 86400"} {
-		d.Pod(name, manifest(name, spec+"\n  containers: [{name: main, image: sim.local/app}]"))
+		d.Pod(name, manifestOf(name, spec+"\n  containers: [{name: main, image: sim.local/app}]"))
 		d.AwaitPhase(name+"-node", v1.PodRunning)
 	}
 	says(t, d.Node, "is cordoned", "cordon", gpu, "gpu-15")

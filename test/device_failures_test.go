@@ -86,7 +86,7 @@ func TestFailedDeviceRestartsOnce(t *testing.T) {
 func TestFailedDeviceEndsAnOnlyRun(t *testing.T) {
 	t.Parallel()
 	n, set := failingNode(t, "--device-failure-policy=restart-container:0s")
-	n.Pod("job", manifest("job", "restartPolicy: Never\n  containers: [{name: main, image: sim.local/app, "+
+	n.Pod("job", manifestOf("job", "restartPolicy: Never\n  containers: [{name: main, image: sim.local/app, "+
 		"resources: {limits: {example.com/gpu: 1}}}]"))
 	n.AwaitPhase("job-node", v1.PodRunning)
 	set(false, "gpu-0")
@@ -97,7 +97,7 @@ func TestFailedDeviceEndsAnOnlyRun(t *testing.T) {
 
 // owned is a pod of a controller, which ignores SIGTERM for its grace period of two seconds.
 func owned(name string) string {
-	return strings.Replace(manifest(name, "terminationGracePeriodSeconds: 2\n  containers: [{name: main, "+
+	return strings.Replace(manifestOf(name, "terminationGracePeriodSeconds: 2\n  containers: [{name: main, "+
 		"image: sim.local/app, resources: {limits: {example.com/gpu: 2}}}]", "main: term=ignore"),
 		"metadata:\n", "metadata:\n  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: set, "+
 			"uid: set, controller: true}]\n", 1)

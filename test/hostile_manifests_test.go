@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -36,15 +36,15 @@ func hostileManifests() map[string][2]string {
 	unknown := strings.Repeat("  x: 1\n", 1_000_000)
 	json := `{"apiVersion": "v1", "kind": "Pod", ` + strings.Repeat(`"a": 1, `, 700_000) + `"b": 1}`
 	return map[string][2]string{
-		"bomb.yaml": {manifest("bomb", "containers: [{name: a, image: b, env: ["+env+"]}]"),
+		"bomb.yaml": {manifestOf("bomb", "containers: [{name: a, image: b, env: ["+env+"]}]"),
 			"spec.containers[0].env[4]: Too long"},
-		"containers.yaml": {manifest("containers", "containers: "+
+		"containers.yaml": {manifestOf("containers", "containers: "+
 			repeated(20_000, "{name: cN, image: i}")), "spec.containers: Too many: 20000"},
-		"variables.yaml": {manifest("variables", "containers: [{name: a, image: b, env: "+
+		"variables.yaml": {manifestOf("variables", "containers: [{name: a, image: b, env: "+
 			repeated(250_000, "{name: VN}")+"}]"), "YAML of more than"},
-		"unknown.yaml": {manifest("unknown", "containers: []\n") + unknown, "YAML of more than"},
+		"unknown.yaml": {manifestOf("unknown", "containers: []\n") + unknown, "YAML of more than"},
 		"values.json":  {json, "holds 70000"},
-		"cpu.yaml": {manifest("cpu", "containers: [{name: a, image: b, resources: {limits: "+
+		"cpu.yaml": {manifestOf("cpu", "containers: [{name: a, image: b, resources: {limits: "+
 			"{cpu: 1e18}}}]"), "spec.containers[0].resources.limits[cpu]"},
 	}
 }
@@ -110,7 +110,7 @@ func TestUnknownField(t *testing.T) {
 	n.Pod("a", strings.Replace(plain("a"), "spec:", "spec:\n  restartPolcy: Never", 1))
 	n.AwaitPhase("a-node", v1.PodRunning)
 	p := awaitProblem(n, "/a.yaml")
-	if p.Reason != source.IgnoredField || !strings.HasPrefix(p.Message, "ignored field: spec.") {
+	if p.Reason != manifest.IgnoredField || !strings.HasPrefix(p.Message, "ignored field: spec.") {
 		t.Errorf("problem %+v", p)
 	}
 	if got := logged(t, n, "Manifest refused", "a.yaml"); got != 0 {

@@ -71,7 +71,7 @@ func TestHugePagesFollow(t *testing.T) {
 	if pages.Allocatable != 64<<20 || pages.Free != 0 {
 		t.Errorf("exported: %+v", pages)
 	}
-	n.Pod("told", manifest("told", `containers:
+	n.Pod("told", manifestOf("told", `containers:
   - name: main
     image: sim.local/app
     env: [{name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}]`))

@@ -30,7 +30,7 @@ func TestUnusedImages(t *testing.T) {
 	n.Settings["imageMinimumGCAge"] = "1ms"
 	n.Start()
 	uses := func(name, image, script string) {
-		n.Pod(name, manifest(name, "restartPolicy: Never\n  containers: [{name: main, image: "+
+		n.Pod(name, manifestOf(name, "restartPolicy: Never\n  containers: [{name: main, image: "+
 			image+"}]", "main: "+script))
 	}
 	uses("runs", "sim.local/app", "")

@@ -20,7 +20,7 @@ nodes:
 
 // beginning returns a pod with an init container and an app.
 func beginning(name, init, app string) string {
-	return manifest(name, fmt.Sprintf(`initContainers:
+	return manifestOf(name, fmt.Sprintf(`initContainers:
   - {name: init, image: sim.local/app, resources: {limits: {%s}}}
   containers: [{name: main, image: sim.local/app, resources: {limits: {%s}}}]`, init, app),
 		"init: exit=0 after=1ms")

@@ -24,6 +24,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // byKubelet runs the pod as a kubelet would have left it: with the kubelet's labels, on these CPUs,
@@ -133,7 +134,7 @@ func switchOver(t *testing.T, uid, metadata string) {
 	}
 
 	pod.UID, pod.Status = types.UID(uid), v1.PodStatus{}
-	pod.Annotations[source.AnnotationHash] = uid
+	pod.Annotations[podspec.AnnotationHash] = uid
 	delete(pod.Annotations, source.AnnotationManifest) // which a kubelet does not set
 	answer := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{"GPU": device}}
 	byKubelet(t, n, &pod, ownCPUs, answer)

@@ -69,8 +69,8 @@ func TestContainersStopWithSIGTERM(t *testing.T) {
 	n.Start()
 	const spec = `terminationGracePeriodSeconds: %d
   containers: [{name: main, image: sim.local/app}]`
-	n.Pod("polite", manifest("polite", fmt.Sprintf(spec, 3600), "main: term=3 term-after=300ms"))
-	n.Pod("stubborn", manifest("stubborn", fmt.Sprintf(spec, 2), "main: term=ignore"))
+	n.Pod("polite", manifestOf("polite", fmt.Sprintf(spec, 3600), "main: term=3 term-after=300ms"))
+	n.Pod("stubborn", manifestOf("stubborn", fmt.Sprintf(spec, 2), "main: term=ignore"))
 	n.AwaitPhase("polite-node", v1.PodRunning)
 	n.AwaitPhase("stubborn-node", v1.PodRunning)
 	n.RemovePod("polite")
@@ -88,7 +88,7 @@ func TestInitContainersRunInOrder(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("app", manifest("app", `initContainers:
+	n.Pod("app", manifestOf("app", `initContainers:
   - {name: first, image: sim.local/app}
   - {name: second, image: sim.local/app}
   containers:
@@ -127,9 +127,9 @@ func TestFailedInitContainer(t *testing.T) {
 	const spec = `restartPolicy: %s
   initContainers: [{name: init, image: sim.local/app}]
   containers: [{name: main, image: sim.local/app}]`
-	n.Pod("never", manifest("never", fmt.Sprintf(spec, "Never"), "init: exit=5 after=1ms"))
+	n.Pod("never", manifestOf("never", fmt.Sprintf(spec, "Never"), "init: exit=5 after=1ms"))
 	n.Pod("again",
-		manifest("again", fmt.Sprintf(spec, "Always"), "init: exit=5 after=1ms attempts=2"))
+		manifestOf("again", fmt.Sprintf(spec, "Always"), "init: exit=5 after=1ms attempts=2"))
 
 	never := n.AwaitPhase("never-node", v1.PodFailed)
 	if term := statusOf(t, never, "init").State.Terminated; term == nil || term.ExitCode != 5 {
@@ -165,7 +165,7 @@ func TestSidecarStartsBeforeAndEndsAfter(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("app", manifest("app", fmt.Sprintf(withSidecar, "Always"),
+	n.Pod("app", manifestOf("app", fmt.Sprintf(withSidecar, "Always"),
 		"init: exit=0 after=1ms", "main: term=0 term-after=200ms"))
 	n.AwaitPhase("app-node", v1.PodRunning)
 	inOrder(t, n,
@@ -184,7 +184,7 @@ func TestSidecarIsRestarted(t *testing.T) {
 	n := harness.New(t)
 	quickRestarts(n)
 	n.Start()
-	n.Pod("app", manifest("app", fmt.Sprintf(withSidecar, "Never"), "init: exit=0 after=1ms"))
+	n.Pod("app", manifestOf("app", fmt.Sprintf(withSidecar, "Never"), "init: exit=0 after=1ms"))
 	n.AwaitPhase("app-node", v1.PodRunning)
 	if err := n.Runtime.Exit("app-node/side", crisim.Exit{Code: 1}); err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func TestSidecarDoesNotKeepAPodRunning(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("job", manifest("job", fmt.Sprintf(withSidecar, "Never"),
+	n.Pod("job", manifestOf("job", fmt.Sprintf(withSidecar, "Never"),
 		"init: exit=0 after=1ms", "main: exit=0 after=50ms", "side: term=0"))
 	n.AwaitPhase("job-node", v1.PodSucceeded)
 	main, side := container(t, n, "job-node", "main"), container(t, n, "job-node", "side")
@@ -234,7 +234,7 @@ func TestRestartPolicies(t *testing.T) {
 	}
 	name := func(i int) string { return fmt.Sprintf("p%d", i) }
 	for i, tc := range tests {
-		n.Pod(name(i), manifest(name(i), fmt.Sprintf(
+		n.Pod(name(i), manifestOf(name(i), fmt.Sprintf(
 			"restartPolicy: %s\n  containers: [{name: main, image: sim.local/app}]", tc.policy),
 			fmt.Sprintf("main: exit=%d after=1ms attempts=1 message=bye", tc.code)))
 	}
@@ -290,7 +290,7 @@ func TestShortLives(t *testing.T) {
 			const pods = 10
 			for i := range pods {
 				name := fmt.Sprintf("p%d", i)
-				n.Pod(name, manifest(name,
+				n.Pod(name, manifestOf(name,
 					"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
 					fmt.Sprintf("main: exit=%d after=1ms", i)))
 			}
@@ -317,7 +317,7 @@ func TestConditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Start()
-	n.Pod("app", manifest("app",
+	n.Pod("app", manifestOf("app",
 		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]"))
 	awaitCalls(n, 1, call{method: "PullImage"})
 	check := func(what string, phase v1.PodPhase, want map[v1.PodConditionType]string) {

@@ -97,7 +97,7 @@ func TestVolumes(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(host, "data"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n.Pod("app", manifest("app", fmt.Sprintf(`volumes:
+	n.Pod("app", manifestOf("app", fmt.Sprintf(`volumes:
   - {name: scratch, emptyDir: {}}
   - {name: host, hostPath: {path: %[1]s, type: Directory}}
   - {name: made, hostPath: {path: %[1]s/made, type: DirectoryOrCreate}}
@@ -109,7 +109,7 @@ func TestVolumes(t *testing.T) {
     - {name: scratch, mountPath: /part, subPath: a/b}
     - {name: host, mountPath: /host, readOnly: true}
     - {name: made, mountPath: /made}`, host)))
-	n.Pod("wrong", manifest("wrong", `volumes:
+	n.Pod("wrong", manifestOf("wrong", `volumes:
   - {name: host, hostPath: {path: /none/at/all, type: Directory}}
   containers:
   - {name: main, image: sim.local/app, volumeMounts: [{name: host, mountPath: /host}]}`))
@@ -163,7 +163,7 @@ func TestSecurityAndNamespaces(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("safe", manifest("safe", `securityContext:
+	n.Pod("safe", manifestOf("safe", `securityContext:
     {runAsUser: 1000, runAsGroup: 1001, fsGroup: 2000, supplementalGroups: [3000]}
   containers:
   - name: main
@@ -176,12 +176,12 @@ func TestSecurityAndNamespaces(t *testing.T) {
       seccompProfile: {type: RuntimeDefault}
   - name: other
     image: sim.local/app`))
-	n.Pod("host", manifest("host", `hostNetwork: true
+	n.Pod("host", manifestOf("host", `hostNetwork: true
   hostPID: true
   hostIPC: true
   containers:
   - {name: main, image: sim.local/app, securityContext: {privileged: true}}`))
-	n.Pod("root", manifest("root",
+	n.Pod("root", manifestOf("root",
 		`containers: [{name: main, image: sim.local/app, securityContext: {runAsNonRoot: true}}]`))
 	n.AwaitPhase("safe-node", v1.PodRunning)
 	host := n.AwaitPhase("host-node", v1.PodRunning)
@@ -263,7 +263,7 @@ func TestImages(t *testing.T) {
 	}
 	n.Start()
 	pod := func(name, image, policy string) {
-		n.Pod(name, manifest(name, fmt.Sprintf(
+		n.Pod(name, manifestOf(name, fmt.Sprintf(
 			"containers: [{name: main, image: %q, imagePullPolicy: %s}]", image, policy)))
 	}
 	pod("late", "sim.local/late:v1", "IfNotPresent")

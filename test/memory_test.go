@@ -185,7 +185,7 @@ func TestMemoryBesideDevices(t *testing.T) {
 		n.RemovePod(fmt.Sprintf("gpu%d", i))
 		n.AwaitGone(fmt.Sprintf("gpu%d-node", i))
 	}
-	n.Pod("two", manifest("two", `containers:
+	n.Pod("two", manifestOf("two", `containers:
   - {name: main, image: sim.local/app, resources: {limits: {cpu: 2, memory: 25Gi}}}
   - name: more
     image: sim.local/app

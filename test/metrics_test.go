@@ -27,7 +27,7 @@ func TestMetricsAreTheKubelets(t *testing.T) {
 	n := harness.New(t)
 	n.Settings["topologyManagerPolicy"] = "single-numa-node"
 	n.Start()
-	n.Pod("web", manifest("web", "containers: [{name: main, image: sim.local/app}, "+
+	n.Pod("web", manifestOf("web", "containers: [{name: main, image: sim.local/app}, "+
 		"{name: side, image: sim.local/app}]"))
 	n.AwaitPhase("web-node", v1.PodRunning)
 	awaitMetrics(n, "a pod has started",

@@ -102,7 +102,7 @@ func TestNodeAPI(t *testing.T) {
 	n := harness.New(t)
 	api := serveNodeAPI(t, n)
 	n.Start()
-	n.Pod("web", manifest("web", "containers: [{name: main, image: sim.local/app}, "+
+	n.Pod("web", manifestOf("web", "containers: [{name: main, image: sim.local/app}, "+
 		"{name: bad, image: sim.local/missing}]"))
 	n.AwaitPhase("web-node", v1.PodPending)
 	n.Eventually("main runs", func() error {
@@ -191,7 +191,7 @@ func TestStreams(t *testing.T) {
 	n := harness.New(t)
 	api := serveNodeAPI(t, n)
 	n.Start()
-	n.Pod("web", manifest("web", "containers: [{name: main, image: sim.local/app}]"))
+	n.Pod("web", manifestOf("web", "containers: [{name: main, image: sim.local/app}]"))
 	n.AwaitPhase("web-node", v1.PodRunning)
 	for _, spdy := range []bool{true, false} {
 		out, errs, err := api.exec(spdy, "cat; echo wrong >&2; exit 3", "in")
@@ -240,7 +240,7 @@ func TestPodsAPI(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("web", manifest("web", "containers: [{name: main, image: sim.local/app}]"))
+	n.Pod("web", manifestOf("web", "containers: [{name: main, image: sim.local/app}]"))
 	n.AwaitPhase("web-node", v1.PodRunning)
 	conn, err := grpc.NewClient("unix://"+filepath.Join(n.Root, "pods-api", "pods-api.sock"),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -95,7 +95,7 @@ func TestScopeAsked(t *testing.T) {
 	} {
 		const one = "image: sim.local/app, resources: {limits: {cpu: 1, memory: 1Gi, " +
 			"example.com/nic: 1}}"
-		text := manifest(scope, "containers: [{name: a, "+one+"}, {name: b, "+one+"}]")
+		text := manifestOf(scope, "containers: [{name: a, "+one+"}, {name: b, "+one+"}]")
 		n.Pod(scope, strings.Replace(text, "\nspec:", "\n  annotations: {"+
 			"numalet.io/topology-policy: single-numa-node, numalet.io/topology-scope: "+scope+
 			"}\nspec:", 1))

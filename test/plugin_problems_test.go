@@ -9,15 +9,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/agent/pods/source"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/test/harness"
 )
 
 // awaitPluginProblem waits until /problems has this problem of the GPU plugin; "" stands for none.
 func awaitPluginProblem(n *harness.Node, reason, text string) {
 	n.Eventually("/problems has "+reason, func() error {
-		var problems []source.Problem
+		var problems []complaint.Problem
 		if err := json.Unmarshal([]byte(n.Get("/problems")), &problems); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 
 // manifest returns a Pod manifest whose spec is the given YAML, indented by two. Each script is
 // "container: script" and says what the simulated runtime does with that container.
-func manifest(name, spec string, scripts ...string) string {
+func manifestOf(name, spec string, scripts ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\n", name)
 	if len(scripts) > 0 {
@@ -33,13 +33,13 @@ func manifest(name, spec string, scripts ...string) string {
 
 // plain returns a pod with one container, main, without requests.
 func plain(name string, scripts ...string) string {
-	return manifest(name, "containers: [{name: main, image: sim.local/app}]", scripts...)
+	return manifestOf(name, "containers: [{name: main, image: sim.local/app}]", scripts...)
 }
 
 // limited returns a Guaranteed pod with one container, main, and these limits, for example "cpu: 2,
 // memory: 1Gi".
 func limited(name, limits string, scripts ...string) string {
-	return manifest(name, fmt.Sprintf(
+	return manifestOf(name, fmt.Sprintf(
 		"containers: [{name: main, image: sim.local/app, resources: {limits: {%s}}}]", limits),
 		scripts...)
 }

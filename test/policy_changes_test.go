@@ -132,17 +132,17 @@ type migrant struct {
 // what they have.
 var tenPods = map[string]string{
 	"plain": plain("plain"),
-	"burst": manifest("burst", "containers: [{name: main, image: sim.local/app, resources: "+
+	"burst": manifestOf("burst", "containers: [{name: main, image: sim.local/app, resources: "+
 		"{requests: {cpu: 500m}, limits: {cpu: 2}}}]"),
 	"part": limited("part", "cpu: 1500m, memory: 1Gi, "+nic+": 1"),
 	"own":  limited("own", "cpu: 4, memory: 1Gi"),
 	"card": limited("card", "cpu: 4, memory: 2Gi, "+gpu+": 2"),
-	"only": manifest("only",
+	"only": manifestOf("only",
 		"containers: [{name: main, image: sim.local/app, resources: {limits: {"+gpu+": 1}}}]"),
 	"large":  limited("large", "cpu: 2, memory: 40Gi"),
 	"pages":  limited("pages", "cpu: 1, memory: 1Gi, hugepages-2Mi: 512Mi"),
 	"spread": limited("spread", "cpu: 18, memory: 70Gi"),
-	"stages": manifest("stages", `initContainers:
+	"stages": manifestOf("stages", `initContainers:
   - {name: side, image: sim.local/app, restartPolicy: Always,
      resources: {limits: {cpu: 1, memory: 1Gi}}}
   - {name: init, image: sim.local/app, resources: {limits: {cpu: 4, memory: 2Gi, `+gpu+`: 1}}}

@@ -86,7 +86,7 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	n, server := harness.New(t), newAnswering(t, http.StatusServiceUnavailable)
 	n.Start()
-	n.Pod("web", manifest("web", fmt.Sprintf("containers: [{name: main, image: sim.local/app, "+
+	n.Pod("web", manifestOf("web", fmt.Sprintf("containers: [{name: main, image: sim.local/app, "+
 		"readinessProbe: {%s, failureThreshold: 2}}]", server.get())))
 	awaitSaid(n, "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503")
 	awaitReady(n, "web-node", false)
@@ -113,7 +113,7 @@ func TestLiveness(t *testing.T) {
 	n, server := harness.New(t), newAnswering(t, http.StatusServiceUnavailable)
 	quickRestarts(n)
 	n.Start()
-	n.Pod("web", manifest("web", fmt.Sprintf("restartPolicy: OnFailure\n  containers: [{name: main, "+
+	n.Pod("web", manifestOf("web", fmt.Sprintf("restartPolicy: OnFailure\n  containers: [{name: main, "+
 		"image: sim.local/app, startupProbe: {%s, failureThreshold: 3600}, "+
 		"livenessProbe: {exec: {command: [sh, -c, \"echo it hangs; exit 1\"]}, periodSeconds: 1, "+
 		"failureThreshold: 1, terminationGracePeriodSeconds: 5}}]", server.get()),

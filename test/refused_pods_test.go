@@ -16,7 +16,7 @@ func TestPodsTheNodeRefuses(t *testing.T) {
 	n.Args = append(n.Args, "--node-labels=example.com/disk=ssd")
 	n.Start()
 	const main = "containers: [{name: main, image: sim.local/app, ports: [%s]}]"
-	n.Pod("here", manifest("here", "nodeSelector: {example.com/disk: ssd}\n  "+
+	n.Pod("here", manifestOf("here", "nodeSelector: {example.com/disk: ssd}\n  "+
 		fmt.Sprintf(main, "{containerPort: 80, hostPort: 8080}")))
 	n.AwaitPhase("here-node", v1.PodRunning)
 	for name, tt := range map[string]struct{ spec, reason string }{
@@ -25,7 +25,7 @@ func TestPodsTheNodeRefuses(t *testing.T) {
 		"windows": {"os: {name: windows}\n  " + fmt.Sprintf(main, ""), "PodOSNotSupported"},
 		"port":    {fmt.Sprintf(main, "{containerPort: 81, hostPort: 8080}"), "NodePorts"},
 	} {
-		n.Pod(name, manifest(name, tt.spec))
+		n.Pod(name, manifestOf(name, tt.spec))
 		if got := n.AwaitPhase(name+"-node", v1.PodFailed).Status; got.Reason != tt.reason {
 			t.Errorf("%s: %s: %s; want %s", name, got.Reason, got.Message, tt.reason)
 		}

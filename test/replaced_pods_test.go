@@ -22,7 +22,7 @@ func TestReplacedPod(t *testing.T) {
 			n := harness.New(t)
 			n.Start()
 			spec := func(version string) string {
-				return manifest("app", fmt.Sprintf(`terminationGracePeriodSeconds: 2
+				return manifestOf("app", fmt.Sprintf(`terminationGracePeriodSeconds: 2
   containers: [{name: main, image: "sim.local/app:%s"}]`, version), script)
 			}
 			n.Pod("app", spec("v1"))

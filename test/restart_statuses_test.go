@@ -79,16 +79,16 @@ func TestRestartsKeepStatuses(t *testing.T) {
 			probe, probe, probe, probe, probe)
 	}
 	manifests := map[string]string{
-		"often":   manifest("often", probed(server.get())),
-		"seldom":  manifest("seldom", probed(slow)),
-		"unready": manifest("unready", "containers: [{name: main, image: sim.local/app, readinessProbe: {exec: {command: [\"false\"]}}}]"),
-		"done": manifest("done", "restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
+		"often":   manifestOf("often", probed(server.get())),
+		"seldom":  manifestOf("seldom", probed(slow)),
+		"unready": manifestOf("unready", "containers: [{name: main, image: sim.local/app, readinessProbe: {exec: {command: [\"false\"]}}}]"),
+		"done": manifestOf("done", "restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
 			"main: exit=0 after=1ms"),
-		"init": manifest("init", "initContainers: [{name: init, image: sim.local/app}]\n  "+
+		"init": manifestOf("init", "initContainers: [{name: init, image: sim.local/app}]\n  "+
 			"containers: [{name: main, image: sim.local/app}]", "init: exit=0 after=1ms"),
 	}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(manifest("served", probed(slow)))) // the agent may be gone
+		_, _ = w.Write([]byte(manifestOf("served", probed(slow)))) // the agent may be gone
 	}))
 	t.Cleanup(web.Close)
 	n.Settings["staticPodURL"], n.Settings["httpCheckFrequency"] = web.URL, "1s"

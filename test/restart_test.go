@@ -30,11 +30,11 @@ func crowd(t testing.TB, n *harness.Node) {
 	t.Helper()
 	n.Pod("own", limited("own", "cpu: 4, memory: 1Gi, example.com/gpu: 2"))
 	n.Pod("shared", plain("shared"))
-	n.Pod("app", manifest("app", fmt.Sprintf(withSidecar, "Always"), "init: exit=0 after=1ms"))
-	n.Pod("done", manifest("done",
+	n.Pod("app", manifestOf("app", fmt.Sprintf(withSidecar, "Always"), "init: exit=0 after=1ms"))
+	n.Pod("done", manifestOf("done",
 		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
 		"main: exit=0 after=1ms"))
-	n.Pod("failed", manifest("failed",
+	n.Pod("failed", manifestOf("failed",
 		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
 		"main: exit=4 after=1ms"))
 	for name, phase := range crowdPhases {
@@ -263,7 +263,7 @@ func TestEndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("job", manifest("job",
+	n.Pod("job", manifestOf("job",
 		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]"))
 	n.AwaitPhase("job-node", v1.PodRunning)
 	n.Kill()

@@ -220,7 +220,7 @@ func TestSandboxesDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("undone", manifest("undone", `containers: [{name: main, image: sim.local/app}]`))
+	n.Pod("undone", manifestOf("undone", `containers: [{name: main, image: sim.local/app}]`))
 	pod, sandbox := n.AwaitPhase("undone-node", v1.PodRunning), ""
 	for range 3 {
 		awaitContainer(n, "undone-node", "main", func(c crisim.Container) error {

@@ -50,7 +50,7 @@ func inhibitors(n *harness.Node, bus *logind.Bus, want int) {
 
 // prioritized returns a pod with one container, a priority, and these limits.
 func prioritized(name string, priority int, limits, script string) string {
-	return manifest(name, fmt.Sprintf("priority: %d\n  containers: [{name: main, image: sim.local/app, "+
+	return manifestOf(name, fmt.Sprintf("priority: %d\n  containers: [{name: main, image: sim.local/app, "+
 		"resources: {limits: {%s}}}]", priority, limits), "main: "+script)
 }
 
@@ -149,7 +149,7 @@ func TestShutdownOfRemovedPod(t *testing.T) {
 				{"priority": 0, "shutdownGracePeriodSeconds": test.wave},
 			}
 			n.Start()
-			pod := manifest("web", "terminationGracePeriodSeconds: 300\n  "+
+			pod := manifestOf("web", "terminationGracePeriodSeconds: 300\n  "+
 				"containers: [{name: main, image: sim.local/app}]", "main: "+test.script)
 			n.Pod("web", pod)
 			n.AwaitPhase("web-node", v1.PodRunning)

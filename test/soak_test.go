@@ -169,7 +169,7 @@ func evilFeed(t *testing.T) (url string) {
 	bad := []string{
 		`{"apiVersion": "v1", "kind": "PodList", "items": [` +
 			strings.Repeat(`{"metadata": {"name": "x"}}, `, 300_000) + `{}]}`,
-		manifest("deep", "containers: "+strings.Repeat("[", 10_000)),
+		manifestOf("deep", "containers: "+strings.Repeat("[", 10_000)),
 		"", "\x00\x01",
 	}
 	var calls atomic.Int64

@@ -14,13 +14,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/test/harness"
 )
 
 // problemsOf returns the agent's present problems with names that end in suffix.
-func problemsOf(n *harness.Node, suffix string) ([]source.Problem, error) {
-	var all, out []source.Problem
+func problemsOf(n *harness.Node, suffix string) ([]complaint.Problem, error) {
+	var all, out []complaint.Problem
 	if err := json.Unmarshal([]byte(n.Get("/problems")), &all); err != nil {
 		return nil, err
 	}
@@ -33,8 +34,8 @@ func problemsOf(n *harness.Node, suffix string) ([]source.Problem, error) {
 }
 
 // awaitProblem waits until there is exactly one problem with that file and returns it.
-func awaitProblem(n *harness.Node, file string) source.Problem {
-	var found source.Problem
+func awaitProblem(n *harness.Node, file string) complaint.Problem {
+	var found complaint.Problem
 	n.Eventually("there is one problem with "+file, func() error {
 		got, err := problemsOf(n, file)
 		if err == nil && len(got) != 1 {
@@ -85,22 +86,22 @@ func TestBadManifests(t *testing.T) {
 		name, content  string
 		reason, phrase string
 	}{
-		{"truncated.yaml", whole[:len(whole)-12], source.InvalidManifest, ""},
+		{"truncated.yaml", whole[:len(whole)-12], manifest.InvalidManifest, ""},
 		{"json.json", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"na`,
-			source.InvalidManifest, ""},
+			manifest.InvalidManifest, ""},
 		{"kind.yaml", strings.Replace(whole, "kind: Pod", "kind: Service", 1),
-			source.InvalidManifest, `kind "Service"`},
-		{"big.yaml", whole + strings.Repeat("# filler\n", 11<<20/9), source.Unreadable, "10 MiB"},
-		{"binary.yaml", "\x7fELF\x00\x01\xff\xfe\x00binary", source.InvalidManifest, ""},
-		{"climb.yaml", plain("../climb"), source.FailedValidation, "metadata.name"},
-		{"empty.yaml", "", source.InvalidManifest, ""},
-		{"many.yaml", whole + "---\n" + plain("second"), source.InvalidManifest, "document"},
-		{"nothing.yaml", manifest("nothing", "restartPolicy: Always"), source.FailedValidation,
+			manifest.InvalidManifest, `kind "Service"`},
+		{"big.yaml", whole + strings.Repeat("# filler\n", 11<<20/9), manifest.Unreadable, "10 MiB"},
+		{"binary.yaml", "\x7fELF\x00\x01\xff\xfe\x00binary", manifest.InvalidManifest, ""},
+		{"climb.yaml", plain("../climb"), manifest.FailedValidation, "metadata.name"},
+		{"empty.yaml", "", manifest.InvalidManifest, ""},
+		{"many.yaml", whole + "---\n" + plain("second"), manifest.InvalidManifest, "document"},
+		{"nothing.yaml", manifestOf("nothing", "restartPolicy: Always"), manifest.FailedValidation,
 			"spec.containers"},
-		{"type.yaml", manifest("type", "hostNetwork: maybe\n  containers: [{name: a, image: b}]"),
-			source.InvalidManifest, "spec.hostNetwork"},
-		{"secret.yaml", manifest("secret", "volumes: [{name: s, secret: {secretName: x}}]\n"+
-			"  containers: [{name: a, image: b}]"), source.FailedValidation,
+		{"type.yaml", manifestOf("type", "hostNetwork: maybe\n  containers: [{name: a, image: b}]"),
+			manifest.InvalidManifest, "spec.hostNetwork"},
+		{"secret.yaml", manifestOf("secret", "volumes: [{name: s, secret: {secretName: x}}]\n"+
+			"  containers: [{name: a, image: b}]"), manifest.FailedValidation,
 			"static pods may not reference secrets"},
 	}
 	for _, tc := range tests {
@@ -160,7 +161,7 @@ func TestDuplicateNames(t *testing.T) {
 	n.Pod("a", plain("same"))
 	before := n.AwaitPhase("same-node", v1.PodRunning)
 	n.Pod("b", plain("same", "main: term=0"))
-	if p := awaitProblem(n, "/b.yaml"); p.Reason != source.FailedValidation ||
+	if p := awaitProblem(n, "/b.yaml"); p.Reason != manifest.FailedValidation ||
 		!strings.Contains(p.Message, "default/same-node") ||
 		!strings.Contains(p.Message, "a.yaml") {
 		t.Errorf("problem %+v, want one that names the pod and the other file", p)
@@ -204,7 +205,7 @@ func TestOddEntries(t *testing.T) {
 		unreadable = append(unreadable, "locked.yaml")
 	}
 	for _, name := range unreadable {
-		if p := awaitProblem(n, "/"+name); p.Reason != source.Unreadable {
+		if p := awaitProblem(n, "/"+name); p.Reason != manifest.Unreadable {
 			t.Errorf("%s: problem %+v", name, p)
 		}
 	}
@@ -317,7 +318,7 @@ func TestManifestFolderMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Start()
-	if p := awaitProblem(n, n.Manifests); p.Reason != source.Absent ||
+	if p := awaitProblem(n, n.Manifests); p.Reason != manifest.Absent ||
 		!strings.Contains(p.Message, "make the folder, or correct staticPodPath") {
 		t.Errorf("problem %+v", p)
 	}

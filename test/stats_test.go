@@ -24,7 +24,7 @@ func TestStats(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("web", manifest("web", "volumes: [{name: scratch, emptyDir: {}}]\n  containers: "+
+	n.Pod("web", manifestOf("web", "volumes: [{name: scratch, emptyDir: {}}]\n  containers: "+
 		"[{name: main, image: sim.local/app, volumeMounts: [{name: scratch, mountPath: /s}]}]"))
 	pod := n.AwaitPhase("web-node", v1.PodRunning)
 	n.Eventually("the summary has the pod", func() error {

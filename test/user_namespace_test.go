@@ -27,7 +27,7 @@ func TestUserNamespaceIsKept(t *testing.T) {
 		return users.GetUids()[0].GetHostId()
 	}
 	for _, name := range []string{"a", "b"} {
-		n.Pod(name, manifest(name, "hostUsers: false\n  "+
+		n.Pod(name, manifestOf(name, "hostUsers: false\n  "+
 			"containers: [{name: main, image: sim.local/app}]"))
 		n.AwaitPhase(name+"-node", v1.PodRunning)
 	}

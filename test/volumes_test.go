@@ -60,11 +60,11 @@ func TestNFSThatHangs(t *testing.T) {
 			return err
 		})
 	}
-	n.Pod("hangs", manifest("hangs", `containers: [{name: main, image: sim.local/app,
+	n.Pod("hangs", manifestOf("hangs", `containers: [{name: main, image: sim.local/app,
    volumeMounts: [{name: v, mountPath: /v}]}]
   volumes: [{name: v, nfs: {server: gone, path: /x, readOnly: true}}]`))
 	calls(1, "-t nfs -o ro gone:/x "+n.Root)
-	n.Pod("other", manifest("other", `containers: [{name: main, image: sim.local/app,
+	n.Pod("other", manifestOf("other", `containers: [{name: main, image: sim.local/app,
    volumeMounts: [{name: v, mountPath: /v}]}]
   volumes: [{name: v, emptyDir: {medium: Memory}}]`))
 	n.AwaitPhase("other-node", v1.PodRunning)

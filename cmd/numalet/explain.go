@@ -12,12 +12,12 @@ import (
 
 	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/agent/placement/explain"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/terminal"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // explainFlags holds the flags of "numalet explain".
@@ -80,7 +80,7 @@ plugins, drivers and volumes need somebody to look at.`,
 // nodeExplanation has a node's shortages and its problems, those of /problems.
 type nodeExplanation struct {
 	eviction.Explanation
-	Problems []source.Problem `json:"problems,omitempty"`
+	Problems []complaint.Problem `json:"problems,omitempty"`
 }
 
 // explainNode says what is wrong with the node. If only is not empty it must be the node's name.
@@ -106,7 +106,7 @@ func (f *explainFlags) explainNode(cmd *cobra.Command, only string) error {
 // listedProblems is how many problems of a node are printed.
 const listedProblems = 20
 
-func problemsText(all []source.Problem) string {
+func problemsText(all []complaint.Problem) string {
 	if len(all) == 0 {
 		return ""
 	}

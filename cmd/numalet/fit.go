@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/fit"
-	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/internal/terminal"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
@@ -191,13 +191,13 @@ func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 }
 
 // place answers without an agent.
-func (f *fitFlags) place(cmd *cobra.Command, manifest []byte, agentFlags *config.Flags) (
+func (f *fitFlags) place(cmd *cobra.Command, text []byte, agentFlags *config.Flags) (
 	fit.Answer, error) {
 	cfg, err := config.Load(cmd.Flags(), agentFlags)
 	if err != nil {
 		return fit.Answer{}, err
 	}
-	read, err := source.Read(manifest, cfg.RefuseUnknownFields, cfg.Enabled)
+	read, err := manifest.Read(text, cfg.RefuseUnknownFields, cfg.Enabled)
 	if err != nil {
 		return fit.Answer{}, err
 	}

@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
@@ -145,7 +145,7 @@ func problemsOf(s *csiStory) (out string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var all []source.Problem
+	var all []complaint.Problem
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return "", fmt.Errorf("%w: %s", err, text)
 	}

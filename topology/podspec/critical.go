@@ -12,6 +12,12 @@ const (
 	APISource        = "api"
 )
 
+// AnnotationHash of a static pod and AnnotationMirror of its mirror pod are the same.
+const (
+	AnnotationHash   = "kubernetes.io/config.hash"
+	AnnotationMirror = "kubernetes.io/config.mirror"
+)
+
 // CriticalPriority is the lowest priority of pods that are critical to the cluster or node.
 const CriticalPriority int32 = 2_000_000_000
 
@@ -19,6 +25,18 @@ const CriticalPriority int32 = 2_000_000_000
 func IsStatic(pod *v1.Pod) bool {
 	from, known := pod.Annotations[AnnotationSource]
 	return known && from != APISource
+}
+
+// IsMirror reports whether a pod of the API server is a mirror pod.
+func IsMirror(pod *v1.Pod) bool {
+	_, is := pod.Annotations[AnnotationMirror]
+	return is
+}
+
+// IsMirrorOf reports whether a pod of the API server is the mirror pod of static.
+func IsMirrorOf(pod, static *v1.Pod) bool {
+	hash, is := pod.Annotations[AnnotationMirror]
+	return is && hash == static.Annotations[AnnotationHash]
 }
 
 // IsCritical reports whether the pod is static, or critical to the node or cluster by its priority.

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // A mirror pod whose namespace is missing or terminating is retried after pauses that grow to five
@@ -44,7 +46,7 @@ func TestNoNamespace(t *testing.T) {
 				refused = false
 				time.Sleep(longestPause)
 				synctest.Wait()
-				if got := n.mirror(); got == nil || !IsOf(got, static("h1")) {
+				if got := n.mirror(); got == nil || !podspec.IsMirrorOf(got, static("h1")) {
 					t.Errorf("when the namespace is there, there is %+v", got)
 				}
 			})

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // authorize lets the node get only its own pods, as the Node authorizer does.
@@ -108,7 +110,7 @@ func TestTheNameIsTakenElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Minute)
-		if got := n.mirror(); got == nil || !IsOf(got, static("h1")) {
+		if got := n.mirror(); got == nil || !podspec.IsMirrorOf(got, static("h1")) {
 			t.Errorf("when the other pod is gone there is %+v", got)
 		}
 	})

@@ -19,19 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/topology/podspec"
 )
-
-// Is reports whether a pod of the API server is a mirror pod.
-func Is(pod *v1.Pod) bool {
-	_, is := pod.Annotations[source.AnnotationMirror]
-	return is
-}
-
-// IsOf reports whether a pod of the API server is the mirror pod of static.
-func IsOf(pod, static *v1.Pod) bool {
-	hash, is := pod.Annotations[source.AnnotationMirror]
-	return is && hash == static.Annotations[source.AnnotationHash]
-}
 
 // HeldBack reports whether a pod was deleted for good and only waits for its finalizers. Without
 // finalizers it exists because the API server was interrupted between marking and removing it, and
@@ -43,7 +32,9 @@ func HeldBack(pod *v1.Pod) bool {
 
 // Split returns the pods to run, of all that the API server has for the node: those that are not
 // mirror pods.
-func Split(all []*v1.Pod) (run []*v1.Pod) { return slices.DeleteFunc(slices.Clone(all), Is) }
+func Split(all []*v1.Pod) (run []*v1.Pod) {
+	return slices.DeleteFunc(slices.Clone(all), podspec.IsMirror)
+}
 
 // of returns the mirror pod to create for a static pod.
 func of(static *v1.Pod, node metav1.OwnerReference) *v1.Pod {
@@ -56,6 +47,6 @@ func of(static *v1.Pod, node metav1.OwnerReference) *v1.Pod {
 		Spec: static.Spec,
 	}
 	delete(m.Annotations, source.AnnotationManifest)
-	m.Annotations[source.AnnotationMirror] = static.Annotations[source.AnnotationHash]
+	m.Annotations[podspec.AnnotationMirror] = static.Annotations[podspec.AnnotationHash]
 	return m
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // node is a node whose static pods are mirrored in a fake API server.
@@ -104,7 +105,7 @@ func (n node) mirror() *v1.Pod {
 func static(uid string) *v1.Pod {
 	return podtest.New("web-node1", podtest.In("kube-system"), podtest.UID(uid),
 		podtest.Containers("main"), podtest.Annotations(
-			source.AnnotationSource, source.FileSource, source.AnnotationHash, uid,
+			podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid,
 			source.AnnotationSeen, "now", source.AnnotationManifest, uid),
 		func(p *v1.Pod) { p.Spec.NodeName, p.Labels = "node1", map[string]string{"app": "web"} })
 }
@@ -140,8 +141,8 @@ func TestMirrorPod(t *testing.T) {
 			t.Errorf("it belongs to %+v", owner)
 		}
 		want := map[string]string{
-			source.AnnotationMirror: "h1", source.AnnotationHash: "h1",
-			source.AnnotationSource: source.FileSource, source.AnnotationSeen: "now",
+			podspec.AnnotationMirror: "h1", podspec.AnnotationHash: "h1",
+			podspec.AnnotationSource: source.FileSource, source.AnnotationSeen: "now",
 		}
 		for key, value := range want {
 			if got.Annotations[key] != value {
@@ -229,12 +230,12 @@ func TestOneFollowsAnother(t *testing.T) {
 		n.watch()
 		n.mirrors.Wrote(begins(static("h2")))
 		n.watch()
-		if got := n.mirror(); got == nil || got.Annotations[source.AnnotationMirror] != "h1" {
+		if got := n.mirror(); got == nil || got.Annotations[podspec.AnnotationMirror] != "h1" {
 			t.Errorf("while the first one ends the mirror pod is %+v", got)
 		}
 		n.mirrors.Wrote(ends(static("h1")))
 		n.watch()
-		if got := n.mirror(); got == nil || got.Annotations[source.AnnotationMirror] != "h2" {
+		if got := n.mirror(); got == nil || got.Annotations[podspec.AnnotationMirror] != "h2" {
 			t.Errorf("when the first one is gone the mirror pod is %+v", got)
 		}
 		n.watch()
@@ -275,7 +276,7 @@ func TestTheNameIsTaken(t *testing.T) {
 		_ = pods.Delete(t.Context(), "web-node1", metav1.DeleteOptions{})
 		n.watch()
 		time.Sleep(kubeapi.Patience + time.Second)
-		if got := n.mirror(); got == nil || !IsOf(got, static("h1")) {
+		if got := n.mirror(); got == nil || !podspec.IsMirrorOf(got, static("h1")) {
 			t.Errorf("when the other pod is gone there is %+v", got)
 		}
 	})
@@ -292,7 +293,7 @@ func (n node) verbs(verb string) (count int) {
 
 func TestSplit(t *testing.T) {
 	shown, run := static("h1"), static("u")
-	shown.Annotations[source.AnnotationMirror] = "h1"
+	shown.Annotations[podspec.AnnotationMirror] = "h1"
 	all := []*v1.Pod{shown, run}
 	if got := Split(all); !slices.Equal(got, []*v1.Pod{run}) || all[0] != shown {
 		t.Errorf("%v are to run", got)

@@ -14,7 +14,6 @@ import (
 	"github.com/numalet/numalet/agent/cluster/kubeapi"
 	"github.com/numalet/numalet/agent/cluster/requests"
 	"github.com/numalet/numalet/agent/pods/podstatus"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -104,7 +103,7 @@ func (l *line) outlived(has *v1.Pod) bool {
 // Outlived reports whether a mirror pod shows an end that is not that of the static pod, whose last
 // change is given: it shows an earlier life.
 func Outlived(has *v1.Pod, now podstatus.Change) bool {
-	return status.Ended(has.Status.Phase) && !now.First && now.After.Phase != has.Status.Phase
+	return podspec.Ended(has.Status.Phase) && !now.First && now.After.Phase != has.Status.Phase
 }
 
 func (b *Planner) lineLocked(name types.NamespacedName) *line {
@@ -132,7 +131,7 @@ func (b *Planner) Saw(all []*v1.Pod, now time.Time) (look []types.NamespacedName
 	for _, pod := range all {
 		name := podspec.Name(pod)
 		l, known := b.names[name]
-		if there[name] || !known && !Is(pod) {
+		if there[name] || !known && !podspec.IsMirror(pod) {
 			continue // not a pod that concerns us
 		}
 		there[name] = true
@@ -176,8 +175,8 @@ func (b *Planner) Next(name types.NamespacedName, now time.Time) (r Request, aga
 		again = await.Earlier(again, l.due)
 	case has == nil && len(l.static) > 0:
 		r = Request{requests.Create, l.static[0].Pod}
-	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or nothing is to be done
-	case len(l.static) == 0 && b.heard, len(l.static) > 0 && (!IsOf(has, l.static[0].Pod) ||
+	case has == nil, !podspec.IsMirror(has), HeldBack(has): // another pod has the name, or nothing is to be done
+	case len(l.static) == 0 && b.heard, len(l.static) > 0 && (!podspec.IsMirrorOf(has, l.static[0].Pod) ||
 		has.DeletionTimestamp != nil || l.outlived(has)):
 		r = Request{requests.Delete, has}
 	}

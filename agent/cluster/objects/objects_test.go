@@ -23,11 +23,12 @@ import (
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func podNamed(name string) *v1.Pod {
 	return podtest.New(name, podtest.In("shop"), podtest.UID("uid-"+name), podtest.Containers("c"),
-		podtest.Annotations(source.AnnotationSource, source.APISource), func(p *v1.Pod) {
+		podtest.Annotations(podspec.AnnotationSource, podspec.APISource), func(p *v1.Pod) {
 			p.Spec.ServiceAccountName, p.Spec.EnableServiceLinks = "clerk", new(true)
 		})
 }
@@ -386,7 +387,7 @@ func TestServicesUnknown(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	pod.Annotations[source.AnnotationSource] = source.FileSource
+	pod.Annotations[podspec.AnnotationSource] = source.FileSource
 	if got, err := o.Environment(t.Context(), pod, &pod.Spec.Containers[0]); err != nil ||
 		len(got.Services) != 0 {
 		t.Errorf("a static pod got %v, %v", got, err)

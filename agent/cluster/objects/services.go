@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/numalet/numalet/agent/cluster/kubeapi"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // apiService is the service of the API server, in the namespace default. It is in every pod's
@@ -58,7 +58,7 @@ func (s *services) forPod(ctx context.Context, pod *v1.Pod) ([]*v1.Service, erro
 			"nil pod.spec.enableServiceLinks encountered, cannot construct envvars")
 	}
 	s.want()
-	if pod.Annotations[source.AnnotationSource] == source.APISource && !await.On(ctx, s.synced) {
+	if pod.Annotations[podspec.AnnotationSource] == podspec.APISource && !await.On(ctx, s.synced) {
 		return nil, errors.New(
 			"services have not yet been read at least once, cannot construct envvars")
 	}

@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // secondLook is the delay of the second request for a list that would end all pods.
@@ -87,7 +87,7 @@ func fromAPI(all []cri.Pod) sets.Set[types.UID] {
 	out := sets.New[types.UID]()
 	for _, p := range all {
 		if p.Running() && len(p.Sandboxes) > 0 &&
-			p.Sandboxes[0].Annotations[source.AnnotationSource] == source.APISource {
+			p.Sandboxes[0].Annotations[podspec.AnnotationSource] == podspec.APISource {
 			out.Insert(p.UID)
 		}
 	}

@@ -27,9 +27,12 @@ import (
 
 	"github.com/numalet/numalet/agent/cluster/kubeapi"
 	"github.com/numalet/numalet/agent/cluster/requests"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // retries is the back-off after failed lists and watches. It reaches a recovered API server soon,
@@ -46,9 +49,9 @@ type Config struct {
 	// Node is the node's name.
 	Node string
 	// Gates are the node's (source.NewScreen).
-	Gates source.Gates
+	Gates manifest.Gates
 	// Report receives the pods that are dropped or refused. It must not block.
-	Report func(source.Problem)
+	Report func(complaint.Problem)
 	// Saw gets all pods that the API server has for the node, whenever one changed, and returns those
 	// that should run. It must not block or change pods.
 	Saw func(all []*v1.Pod) []*v1.Pod
@@ -75,7 +78,7 @@ func New(c Config) *Feed {
 }
 
 // Name implements source.Feed.
-func (*Feed) Name() string { return source.APISource }
+func (*Feed) Name() string { return podspec.APISource }
 
 // Run implements source.Feed.
 func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {

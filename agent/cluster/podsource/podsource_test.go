@@ -16,6 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // site is a feed with the Mux that it feeds.
@@ -35,13 +36,13 @@ type site struct {
 func runtimePods(uids []types.UID) []cri.Pod {
 	made := func(uid types.UID, from string, ready bool) cri.Pod {
 		return cri.Pod{UID: uid, Sandboxes: []cri.Sandbox{{
-			Ready: ready, Annotations: map[string]string{source.AnnotationSource: from}}}}
+			Ready: ready, Annotations: map[string]string{podspec.AnnotationSource: from}}}}
 	}
 	out := []cri.Pod{{UID: "bare", Containers: []cri.Container{
-		{State: cri.ContainerRunning}}}, made("ended", source.APISource, false),
+		{State: cri.ContainerRunning}}}, made("ended", podspec.APISource, false),
 		made("static", source.FileSource, true)}
 	for _, uid := range uids {
-		out = append(out, made(uid, source.APISource, true))
+		out = append(out, made(uid, podspec.APISource, true))
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // errLost is the error of a client whose request or answer was lost.
@@ -134,7 +134,7 @@ func (a *fakeAPI) patch(q Request) (*v1.Pod, error) {
 	if was.UID != q.Pod.UID || was.ResourceVersion != q.Pod.ResourceVersion {
 		return nil, conflict(q.Pod.Name)
 	}
-	if status.Ended(was.Status.Phase) && q.Status.Phase != was.Status.Phase {
+	if podspec.Ended(was.Status.Phase) && q.Status.Phase != was.Status.Phase {
 		a.wrong = fmt.Errorf("pod %s went from %s to %s", was.UID, was.Status.Phase, q.Status.Phase)
 	}
 	if same(was.Status, q.Status) {

@@ -10,8 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/cluster/mirror"
 	"github.com/numalet/numalet/agent/cluster/requests"
-	"github.com/numalet/numalet/agent/pods/source"
-	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // send sends the next request about a key.
@@ -56,7 +55,7 @@ func (w *world) mirrorCall(q mirror.Request, c *call) (*v1.Pod, error) {
 	if q.Verb == requests.Create {
 		made := *q.Pod
 		made.Annotations = map[string]string{
-			source.AnnotationMirror: q.Pod.Annotations[source.AnnotationHash],
+			podspec.AnnotationMirror: q.Pod.Annotations[podspec.AnnotationHash],
 		}
 		return w.api.create(&made)
 	}
@@ -78,7 +77,7 @@ func (w *world) mayDelete(pod *v1.Pod) {
 	switch p := w.pods[pod.UID]; {
 	case p != nil && !p.Cleared && !w.cleared[pod.UID]:
 		w.api.wrong = fmt.Errorf("pod %s was deleted while something of it is here", pod.UID)
-	case now.DeletionTimestamp == nil || !status.Ended(now.Status.Phase):
+	case now.DeletionTimestamp == nil || !podspec.Ended(now.Status.Phase):
 		w.api.wrong = fmt.Errorf("pod %s was deleted in phase %s", pod.UID, now.Status.Phase)
 	}
 }

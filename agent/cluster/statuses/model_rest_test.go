@@ -56,11 +56,11 @@ func (w *world) settled() error {
 		p := w.pods[uid]
 		there := w.api.pods[p.Pod.Name]
 		if podspec.IsStatic(p.Pod) {
-			if mirrored[p.Pod.Name] || there != nil && !mirror.Is(there) {
+			if mirrored[p.Pod.Name] || there != nil && !podspec.IsMirror(there) {
 				continue // an earlier pod has the mirror, or another pod has the name
 			}
 			mirrored[p.Pod.Name] = true
-			if there == nil || !mirror.IsOf(there, p.Pod) {
+			if there == nil || !podspec.IsMirrorOf(there, p.Pod) {
 				return fmt.Errorf("static pod %s has no mirror pod, but %v", uid, there)
 			}
 			if there.DeletionTimestamp != nil {
@@ -68,7 +68,7 @@ func (w *world) settled() error {
 			}
 		}
 		switch {
-		case there == nil || !mirror.Is(there) && there.UID != uid:
+		case there == nil || !podspec.IsMirror(there) && there.UID != uid:
 			return fmt.Errorf("pod %s is here and not in the API server", uid)
 		case p.First:
 		case podspec.IsStatic(p.Pod) && there.Status.Phase != p.After.Phase:
@@ -76,13 +76,13 @@ func (w *world) settled() error {
 				there.Status.Phase)
 		case !same(there.Status, status.Merge(there.Status, p.After)):
 			return fmt.Errorf("the status of pod %s is %+v, and here %+v", uid, there.Status, p.After)
-		case p.Cleared && there.DeletionTimestamp != nil && !mirror.Is(there) &&
+		case p.Cleared && there.DeletionTimestamp != nil && !podspec.IsMirror(there) &&
 			!mirror.HeldBack(there):
 			return fmt.Errorf("pod %s was forgotten in the API server", uid)
 		}
 	}
 	for name, there := range w.api.pods {
-		if mirror.Is(there) && !mirrored[name] {
+		if podspec.IsMirror(there) && !mirrored[name] {
 			return fmt.Errorf("mirror pod %s has no static pod", name)
 		}
 		for t, s := range w.api.others[there.UID] {

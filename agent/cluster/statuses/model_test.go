@@ -97,7 +97,7 @@ func (w *world) tell(p *here, c podstatus.Change) {
 // begin starts a pod here.
 func (w *world) begin(pod *v1.Pod) {
 	first := status.First(status.Input{Pod: pod, Now: w.now})
-	p := &here{ending: status.Ended(first.Phase)}
+	p := &here{ending: podspec.Ended(first.Phase)}
 	w.pods[pod.UID] = p
 	w.order = append(w.order, pod.UID)
 	w.tell(p, podstatus.Change{Pod: pod, After: first, First: true})
@@ -136,7 +136,7 @@ func (w *world) deliver(set []*v1.Pod) {
 			w.begin(pod)
 			continue
 		}
-		p.ending = p.ending || pod.DeletionTimestamp != nil || status.Ended(pod.Status.Phase)
+		p.ending = p.ending || pod.DeletionTimestamp != nil || podspec.Ended(pod.Status.Phase)
 		if adopted := status.Adopt(p.After, pod.Status); !same(adopted, p.After) {
 			c := p.Change
 			c.Before, c.After = c.After, adopted
@@ -158,9 +158,9 @@ func (w *world) live(p *here) {
 	switch {
 	case p.Cleared:
 		return
-	case status.Ended(next.Phase) && p.ending && w.rand.IntN(2) == 0:
+	case podspec.Ended(next.Phase) && p.ending && w.rand.IntN(2) == 0:
 		c.Cleared, w.cleared[c.Pod.UID] = true, true
-	case status.Ended(next.Phase):
+	case podspec.Ended(next.Phase):
 		next.Message = strconv.Itoa(w.rand.IntN(3))
 	case p.ending || w.rand.IntN(12) == 0:
 		next.Phase = []v1.PodPhase{v1.PodSucceeded, v1.PodFailed}[w.rand.IntN(2)]
@@ -205,7 +205,7 @@ func (w *world) static() {
 	}
 	uid := "static-" + strconv.Itoa(w.made)
 	pod := podtest.New(name, podtest.In("n"), podtest.UID(uid), podtest.Phase(v1.PodPending),
-		podtest.Annotations(source.AnnotationSource, source.FileSource, source.AnnotationHash, uid))
+		podtest.Annotations(podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid))
 	w.begin(pod)
 }
 
@@ -263,7 +263,7 @@ func (w *world) others() {
 		other := *pod
 		other.Status.Message = "of another node"
 		w.api.put(&other)
-	case !status.Ended(pod.Status.Phase) && w.rand.IntN(4) == 0:
+	case !podspec.Ended(pod.Status.Phase) && w.rand.IntN(4) == 0:
 		lost := *pod
 		lost.Status.Phase, lost.Status.Reason = v1.PodFailed, "NodeLost"
 		w.api.put(&lost)

@@ -125,7 +125,7 @@ func (b *Planner) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 			continue
 		}
 		r.Deliver(pod, now)
-		if !mirror.Is(pod) {
+		if !podspec.IsMirror(pod) {
 			look = append(look, pod.UID)
 			continue
 		}
@@ -150,7 +150,7 @@ func (b *Planner) remoteLocked(p *local) *remote {
 		return b.remotes[p.Pod.UID]
 	}
 	r := b.remotes[b.mirrors[podspec.Name(p.Pod)]]
-	if r == nil || !mirror.IsOf(r.Last(), p.Pod) || mirror.Outlived(r.Last(), p.Change) {
+	if r == nil || !podspec.IsMirrorOf(r.Last(), p.Pod) || mirror.Outlived(r.Last(), p.Change) {
 		return nil
 	}
 	return r
@@ -228,7 +228,7 @@ func (r *remote) refuses(want v1.PodStatus) bool {
 // deletable reports whether the API server wants the pod deleted, has its final status, and waits
 // for the node.
 func deletable(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil && status.Ended(pod.Status.Phase) && !mirror.HeldBack(pod)
+	return pod.DeletionTimestamp != nil && podspec.Ended(pod.Status.Phase) && !mirror.HeldBack(pod)
 }
 
 // same compares statuses, ignoring the order of conditions.

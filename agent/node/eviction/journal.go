@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // JournalFile has the evictions, in the agent's root.
@@ -71,7 +71,7 @@ type Doomed struct {
 
 // Doomed returns the eviction of a pod that has not ended; ok is false if it was not evicted.
 func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
-	if status.Ended(pod.Status.Phase) {
+	if podspec.Ended(pod.Status.Phase) {
 		return d, false
 	}
 	j.mu.Lock()

@@ -9,13 +9,12 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // The kubelet's reasons of events.
 const (
-	ReasonEvicted      = status.ReasonEvicted
+	ReasonEvicted      = podspec.ReasonEvicted
 	ReasonThresholdMet = "EvictionThresholdMet" // on the node
 )
 

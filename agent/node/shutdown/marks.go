@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -63,7 +62,7 @@ func OpenMarks(root, boot string) (*Marks, error) {
 // Doomed returns what is left of the grace period of a pod that an earlier run of the agent was about to
 // end; ok is false if it was not, or if the API server knows that the pod has ended.
 func (m *Marks) Doomed(pod *v1.Pod) (grace time.Duration, ok bool) {
-	if status.Ended(pod.Status.Phase) {
+	if podspec.Ended(pod.Status.Phase) {
 		return 0, false
 	}
 	i := slices.IndexFunc(m.before, func(one mark) bool { return one.UID == pod.UID })

@@ -11,7 +11,6 @@ import (
 
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/internal/flatjson"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -85,7 +84,7 @@ type Input struct {
 func Rows(in Input) []Row {
 	rows := []Row{}
 	for _, pod := range slices.SortedFunc(slices.Values(in.Pods), podspec.Compare) {
-		statuses := status.ByContainer(&pod.Status)
+		statuses := podspec.ByContainer(&pod.Status)
 		for c := range podspec.Containers(pod) {
 			state := ptr.Deref(statuses[c.Name], v1.ContainerStatus{}).State
 			rows = append(rows, Row{

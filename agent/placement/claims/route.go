@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // maxQuestion bounds a question in bytes.
@@ -24,8 +24,8 @@ type Question struct {
 
 // ListRoute lists the claims, with what is known of failures; it changes nothing. m may be nil: there are
 // none.
-func ListRoute(m *Manager, failures func() map[failure.Device]failure.Outlook) server.Route {
-	return server.JSONRoute("/claims", func() any {
+func ListRoute(m *Manager, failures func() map[failure.Device]failure.Outlook) route.Route {
+	return route.JSON("/claims", func() any {
 		if m == nil {
 			return []Row{}
 		}
@@ -36,8 +36,8 @@ func ListRoute(m *Manager, failures func() map[failure.Device]failure.Outlook) s
 }
 
 // Routes have claims forgotten: POST of a Question, answered with the Row that was forgotten.
-func Routes(m *Manager) []server.Route {
-	return []server.Route{{Method: http.MethodPost, Pattern: "/claims/forget",
+func Routes(m *Manager) []route.Route {
+	return []route.Route{{Method: http.MethodPost, Pattern: "/claims/forget",
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			q, err := readQuestion(http.MaxBytesReader(w, r.Body, maxQuestion))
 			if err != nil {
@@ -54,7 +54,7 @@ func Routes(m *Manager) []server.Route {
 			case err != nil:
 				http.Error(w, err.Error(), http.StatusConflict)
 			default:
-				server.WriteJSON(w, row)
+				route.WriteJSON(w, row)
 			}
 		})}}
 }

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // PluginSource is the source of problems of device plugins. Their names are those of resources.
@@ -17,10 +17,10 @@ const PluginSource = "device-plugin"
 const DriverSource = "dra-driver"
 
 // DriverProblems lists what is wrong with drivers of resource claims.
-func DriverProblems(drivers []dra.Driver) (out []source.Problem) {
+func DriverProblems(drivers []dra.Driver) (out []complaint.Problem) {
 	for _, d := range drivers {
 		say := func(reason, message string) {
-			out = append(out, source.Problem{
+			out = append(out, complaint.Problem{
 				Source: DriverSource, Name: d.Name, Reason: reason, Message: message,
 			})
 		}
@@ -38,11 +38,11 @@ func DriverProblems(drivers []dra.Driver) (out []source.Problem) {
 }
 
 // Problems lists what is wrong with device plugins, by resource.
-func Problems(peers []devicemanager.Peer) (out []source.Problem) {
+func Problems(peers []devicemanager.Peer) (out []complaint.Problem) {
 	for _, peer := range peers {
 		say := func(reason, message string) {
 			if message != "" {
-				out = append(out, source.Problem{
+				out = append(out, complaint.Problem{
 					Source: PluginSource, Name: peer.Resource, Reason: reason, Message: message,
 				})
 			}

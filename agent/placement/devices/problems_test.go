@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // Each fault of a plugin is a problem of its resource; a plugin without any has none.
@@ -23,7 +23,7 @@ func TestProblems(t *testing.T) {
 	if len(got) != 3 {
 		t.Fatalf("problems %+v", got)
 	}
-	want := []source.Problem{
+	want := []complaint.Problem{
 		{Source: PluginSource, Name: "a.b/away", Reason: "NotConnected", Message: "not connected"},
 		{Source: PluginSource, Name: "a.b/odd", Reason: "Odd",
 			Message: "plugin on odd.sock: lists ids twice"},
@@ -45,7 +45,7 @@ func TestDriverProblems(t *testing.T) {
 		{Name: "e.f", AwaySince: &at, Instances: []dra.Instance{
 			{Endpoint: "/plugins/e.sock", Problem: "refused"}}},
 	})
-	want := []source.Problem{
+	want := []complaint.Problem{
 		{Source: DriverSource, Name: "a.b", Reason: "NotConnected", Message: "no plugin is registered"},
 		{Source: DriverSource, Name: "c.d", Reason: "CallFailed", Message: "NodePrepareResources: no; " +
 			"a driver has to answer for each claim that it is asked about, in time and as often as it " +

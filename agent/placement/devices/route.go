@@ -13,12 +13,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology"
 )
@@ -64,13 +64,13 @@ type Answer struct {
 }
 
 // ListRoute lists the devices; it changes nothing.
-func ListRoute(c Config) server.Route {
-	return server.JSONRoute("/devices", func() any { return c.list() })
+func ListRoute(c Config) route.Route {
+	return route.JSON("/devices", func() any { return c.list() })
 }
 
 // DriversRoute lists the drivers of resource claims; it changes nothing.
-func DriversRoute(c Config) server.Route {
-	return server.JSONRoute("/drivers", func() any {
+func DriversRoute(c Config) route.Route {
+	return route.JSON("/drivers", func() any {
 		if c.Drivers == nil {
 			return []dra.Driver{}
 		}
@@ -79,8 +79,8 @@ func DriversRoute(c Config) server.Route {
 }
 
 // Routes change which devices are given out: POST of a Question, answered with an Answer.
-func Routes(c Config) []server.Route {
-	return []server.Route{
+func Routes(c Config) []route.Route {
+	return []route.Route{
 		c.route("/devices/cordon", c.cordon), c.route("/devices/uncordon", c.uncordon),
 	}
 }
@@ -94,8 +94,8 @@ func (c Config) list() []Row {
 }
 
 func (c Config) route(pattern string,
-	act func(context.Context, Question) (changed bool, err error)) server.Route {
-	return server.Route{Method: http.MethodPost, Pattern: pattern, Handler: http.HandlerFunc(
+	act func(context.Context, Question) (changed bool, err error)) route.Route {
+	return route.Route{Method: http.MethodPost, Pattern: pattern, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			q, err := read(http.MaxBytesReader(w, r.Body, maxQuestion))
 			if err != nil {
@@ -109,7 +109,7 @@ func (c Config) route(pattern string,
 			case err != nil:
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 			default:
-				server.WriteJSON(w, Answer{Changed: changed, Device: c.find(q)})
+				route.WriteJSON(w, Answer{Changed: changed, Device: c.find(q)})
 			}
 		})}
 }

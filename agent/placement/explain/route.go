@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // decisions explains those of admission.
@@ -17,8 +17,8 @@ type decisions interface {
 // with it since, and with its device plugins. A pod that was not decided on may still be known to the
 // agent.
 func Route(q decisions, node string, known func(namespace, name string) bool,
-	amiss func(namespace, name string) Remarks) server.Route {
-	return server.Get("/debug/admission/{namespace}/{pod}", func(
+	amiss func(namespace, name string) Remarks) route.Route {
+	return route.Get("/debug/admission/{namespace}/{pod}", func(
 		w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
@@ -27,7 +27,7 @@ func Route(q decisions, node string, known func(namespace, name string) bool,
 			if record.Outcome == "Admit" {
 				record.Remarks.Since, record.Remarks.Logs = wrong.Since, wrong.Logs
 			}
-			server.WriteJSON(w, record)
+			route.WriteJSON(w, record)
 			return
 		}
 		why := fmt.Sprintf("no pod %s/%s is known; /pods lists those that are, and /problems the "+

@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
@@ -22,7 +21,7 @@ import (
 func Amiss(pod *v1.Pod, peers []devicemanager.Peer, logsDir string, now time.Time,
 	devices func() []string) Remarks {
 	r := Remarks{Plugins: wrongPlugins(pod, peers)}
-	if !status.Ended(pod.Status.Phase) {
+	if !podspec.Ended(pod.Status.Phase) {
 		r.Since, r.Logs = stuck(pod, logsDir, now)
 		r.Since = append(r.Since, devices()...)
 	}

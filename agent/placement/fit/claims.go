@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/dra/places"
 	"github.com/numalet/numalet/topology"
@@ -29,7 +29,7 @@ type device struct{ driver, pool, name string }
 
 // NewClaims returns those of a manifest. place is where devices are of which it has no slice; nil: that
 // is not known.
-func NewClaims(m source.Manifest, table places.Table, machine *topology.Machine,
+func NewClaims(m manifest.Manifest, table places.Table, machine *topology.Machine,
 	place func(driver, pool, device string) claim.Place) *Claims {
 	c := &Claims{byName: map[types.NamespacedName]*resourcev1.ResourceClaim{}, places: map[device]places.Device{},
 		table: table, machine: machine, place: place}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/fit"
-	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/dra/places"
 	"github.com/numalet/numalet/topology"
@@ -73,7 +73,7 @@ func TestClaims(t *testing.T) {
 		{name: "on node 1", claim: byName, files: allocated, node: "1", gpu: "GPU-1",
 			place: func(string, string, string) claim.Place { return claim.Place{Nodes: topology.NewNodeSet(1)} }},
 	} {
-		m, err := source.Read([]byte(strings.Replace(podWithClaim, "CLAIM", c.claim, 1)+c.files), true, nil)
+		m, err := manifest.Read([]byte(strings.Replace(podWithClaim, "CLAIM", c.claim, 1)+c.files), true, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

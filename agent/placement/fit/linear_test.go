@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
+
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +20,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/assigned"
 	"github.com/numalet/numalet/agent/placement/fit"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -127,13 +128,13 @@ func TestCostIsLinearInContainers(t *testing.T) {
 }
 
 // costs measures each part's work on a pod.
-func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duration {
+func costs(t *testing.T, text []byte, args []string) map[string]time.Duration {
 	t.Helper()
 	out := map[string]time.Duration{}
-	var m source.Manifest
+	var m manifest.Manifest
 	out["source"] = spent(func() {
 		var err error
-		if m, err = source.Read(manifest, false, nil); err != nil {
+		if m, err = manifest.Read(text, false, nil); err != nil {
 			t.Fatal(err)
 		}
 	})

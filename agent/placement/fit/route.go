@@ -12,12 +12,12 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/source"
-	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/dra/places"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -35,7 +35,7 @@ type handler struct {
 	plugins *devicemanager.Plugins
 	place   Placer
 	strict  bool // refuse manifests with unknown fields
-	gates   source.Gates
+	gates   manifest.Gates
 	turn    chan struct{} // capacity 1
 }
 
@@ -50,8 +50,8 @@ type Placer struct {
 // Route returns the route for questions about pods, whose manifests are too long for a URL.
 // Questions change nothing. If strict, unknown fields are refused, as in manifests.
 func Route(queue *admission.Queue, plugins *devicemanager.Plugins, place Placer,
-	strict bool, gates source.Gates) server.Route {
-	return server.Route{
+	strict bool, gates manifest.Gates) route.Route {
+	return route.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
 		Handler: &handler{
 			queue: queue, plugins: plugins, place: place, strict: strict, gates: gates,
@@ -86,7 +86,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer.Warnings = warnings
-	server.WriteJSON(w, answer)
+	route.WriteJSON(w, answer)
 }
 
 func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
@@ -95,7 +95,7 @@ func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
 	if err != nil {
 		return q, nil, err
 	}
-	manifest, err := source.Read(body, h.strict, h.gates)
+	manifest, err := manifest.Read(body, h.strict, h.gates)
 	if err != nil {
 		return q, nil, err
 	}

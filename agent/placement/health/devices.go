@@ -13,11 +13,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reasons of events about changed device health. The kubelet has none.
@@ -102,7 +102,7 @@ func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 func (h *devices) held() (out []holding) {
 	for _, one := range h.cfg.holding() {
 		last := h.cfg.Status(one.UID)
-		containers := status.ByContainer(&last)
+		containers := podspec.ByContainer(&last)
 		one.Containers = maps.Clone(one.Containers)
 		maps.DeleteFunc(one.Containers, func(name string, _ allocation.Container) bool {
 			c := containers[name]
@@ -177,7 +177,7 @@ func Amiss(pod *v1.Pod, has allocation.Pod, from Sources, known map[failure.Devi
 			says[changeKey{d.Pod, d.Container, d.Resource, d.Driver, health}] = o.String(time.Now())
 		}
 	}
-	containers := status.ByContainer(&pod.Status)
+	containers := podspec.ByContainer(&pod.Status)
 	for _, c := range healthChanges(well, now, from, failure.Rules{}) {
 		if is := containers[c.container]; is != nil && is.State.Terminated != nil {
 			continue

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // FailuresFile has what was done about failed devices, in the agent's root.
@@ -54,7 +54,7 @@ func (b *FailureBook) Rules() failure.Rules { return b.rules }
 
 // Doomed says how a pod that has not ended was ended for its devices; ok is false if it was not.
 func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
-	if status.Ended(pod.Status.Phase) || b.isOver(pod.UID) {
+	if podspec.Ended(pod.Status.Phase) || b.isOver(pod.UID) {
 		return "", 0, false
 	}
 	for _, a := range b.state.Load().Acts {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/complaint"
@@ -125,7 +124,7 @@ func (f *Failures) see(was failure.State) scene {
 		in:   failure.Input{Now: time.Now()}}
 	for _, one := range f.cfg.holding() {
 		now := f.cfg.Status(one.UID)
-		if status.Ended(now.Phase) {
+		if podspec.Ended(now.Phase) {
 			continue
 		}
 		s.pods[one.UID], s.runs[one.UID] = one.spec, runningIn(now)
@@ -133,7 +132,7 @@ func (f *Failures) see(was failure.State) scene {
 		if by := metav1.GetControllerOf(one.spec); by != nil {
 			p.Workload = by.UID
 		}
-		statuses := status.ByContainer(&now)
+		statuses := podspec.ByContainer(&now)
 		seen := map[failure.Device]bool{}
 		one.each(s.from, func(d failure.Held) {
 			if seen[d.Device] {
@@ -160,7 +159,7 @@ func runningIn(s v1.PodStatus) map[string]failure.Container {
 	out := map[string]failure.Container{}
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 		if c.State.Running != nil {
-			out[c.Name] = failure.Container{ID: status.RuntimeID(c.ContainerID),
+			out[c.Name] = failure.Container{ID: podspec.RuntimeID(c.ContainerID),
 				Started: c.State.Running.StartedAt.Time}
 		}
 	}
@@ -177,7 +176,7 @@ func hasEnded(pod *v1.Pod, name string, s *v1.ContainerStatus) bool {
 	case c == nil:
 		return true
 	case kind == podspec.Regular:
-		return !status.Restarts(pod, c, s.State.Terminated.ExitCode)
+		return !podspec.Restarts(pod, c, s.State.Terminated.ExitCode)
 	default:
 		return kind == podspec.Init && s.State.Terminated.ExitCode == 0
 	}
@@ -206,7 +205,7 @@ func (f *Failures) facts(e failure.Effect, s scene) (out failure.Facts) {
 		v1.ResourceHealthStatusUnhealthy}, group, s.from)
 	out.Why = "says " + c.teller() + c.why
 	if c, kind := podspec.Find(s.pods[e.Pod], e.Container); c != nil && kind == podspec.Regular {
-		out.Never = status.NeverRestarts(s.pods[e.Pod], c)
+		out.Never = podspec.NeverRestarts(s.pods[e.Pod], c)
 	}
 	if other, ok := f.cfg.Pod(e.Other); ok && e.Other != "" {
 		out.Other = klog.KObj(other).String()

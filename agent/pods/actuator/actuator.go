@@ -24,11 +24,11 @@ import (
 	"github.com/numalet/numalet/agent/pods/handler"
 	"github.com/numalet/numalet/agent/pods/lifecycle"
 	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/pods/records"
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/upkeep/gc"
-	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/version"
@@ -94,7 +94,7 @@ type Claims interface {
 // Node holds the node's settings of sandboxes and containers.
 type Node struct {
 	Root          string // the agent's root directory, which sandboxes carry
-	Logs          logs.Place
+	Logs          logfiles.Place
 	ClusterDomain string
 	DNS           cri.DNS
 	Network       Network
@@ -327,7 +327,7 @@ func (a *Actuator) removeSandboxes(ctx context.Context, ids []string) error {
 
 func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod,
 	act podworker.Action) error {
-	records := gc.Records{
+	records := records.Records{
 		Runtime:  a.cfg.Runtime,
 		Logs:     a.cfg.Node.Logs,
 		KeepLogs: act.KeepLogs,

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 )
 
 // A failure before the call for a sandbox makes an event with the same text as the status.
@@ -35,7 +35,7 @@ func TestSandboxThatIsNotOrdered(t *testing.T) {
 		var events []string
 		a := New(Config{Tell: Tell{Event: func(_ *v1.Pod, kind, reason, message string) {
 			events = append(events, kind+" "+reason+" "+message)
-		}}, Node: Node{Logs: logs.Place{Dir: tc.logs}, ClusterDomain: "cluster.local"}})
+		}}, Node: Node{Logs: logfiles.Place{Dir: tc.logs}, ClusterDomain: "cluster.local"}})
 		pod := &v1.Pod{Spec: tc.spec}
 		pod.Namespace, pod.Name, pod.UID = "ns", "web", "u"
 		_, err := build{Actuator: a, pod: pod, node: a.cfg.Node,

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reason and Message are the kubelet's, for the pod's status.
@@ -69,7 +69,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 func due(pods []*v1.Pod, now time.Time) (over []*v1.Pod, next time.Time) {
 	for _, pod := range pods {
 		seconds, start := pod.Spec.ActiveDeadlineSeconds, pod.Status.StartTime
-		if seconds == nil || start.IsZero() || status.Ended(pod.Status.Phase) {
+		if seconds == nil || start.IsZero() || podspec.Ended(pod.Status.Phase) {
 			continue
 		}
 		end := start.Add(time.Duration(*seconds) * time.Second)

@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -26,7 +25,7 @@ func (v view) Named(namespace, name string, uid types.UID) (found *v1.Pod, ok bo
 }
 
 func rank(pod *v1.Pod) (rank int) {
-	if status.Ended(pod.Status.Phase) {
+	if podspec.Ended(pod.Status.Phase) {
 		rank += 2
 	}
 	if podspec.IsStatic(pod) {

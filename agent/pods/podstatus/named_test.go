@@ -7,6 +7,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Of several pods of one name, one that has not ended is meant, and rather the API server's than a
@@ -15,7 +16,7 @@ func TestNamed(t *testing.T) {
 	s := New(Config{})
 	add := func(uid, from string, ended bool) {
 		p := named(uid, "p")
-		p.Annotations = map[string]string{source.AnnotationSource: from}
+		p.Annotations = map[string]string{podspec.AnnotationSource: from}
 		s.write(pod.StatusPending, p, "")
 		if ended {
 			s.write(pod.StatusRejected, p, "Full")
@@ -38,9 +39,9 @@ func TestNamed(t *testing.T) {
 		want      string
 	}{
 		{"ended static", source.FileSource, true, "ended static"},
-		{"ended", source.APISource, true, "ended"},
+		{"ended", podspec.APISource, true, "ended"},
 		{"static", source.FileSource, false, "static"},
-		{"last", source.APISource, false, "last"},
+		{"last", podspec.APISource, false, "last"},
 		{"later static", source.FileSource, false, "last"},
 	} {
 		add(step.uid, step.from, step.ended)

@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -51,7 +51,7 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 		// not, unless nothing but that keeps the pod.
 		problem := round.Decision.Problem
 		if s.Reason == "" && problem.Reason != "" &&
-			(!status.Ended(s.Phase) || round.Stop != nil && round.Stop.Remove) {
+			(!podspec.Ended(s.Phase) || round.Stop != nil && round.Stop.Remove) {
 			s.Reason, s.Message = problem.Reason, problem.Message
 		}
 		return s
@@ -64,7 +64,7 @@ func (r Reporter) NextAttempt(pod *v1.Pod, container string) uint32 {
 	if r.LogsDir == "" {
 		return next
 	}
-	return max(next, logs.Place{Dir: r.LogsDir}.Next(pod, container))
+	return max(next, logfiles.Place{Dir: r.LogsDir}.Next(pod, container))
 }
 
 // messages are the termination messages of the containers that have exited, by id.

@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // The next attempt at a container comes after those of its status and of its logs.
@@ -60,7 +61,7 @@ func TestClaimsHoldTheEnd(t *testing.T) {
 	for _, holds := range []bool{true, false} {
 		round.Decision.Holds = holds
 		got, ok := Reporter{Statuses: s}.Report(round)
-		if ended := status.Ended(got.Phase); !ok || ended == holds {
+		if ended := podspec.Ended(got.Phase); !ok || ended == holds {
 			t.Errorf("with claims %t it is %s", holds, got.Phase)
 		}
 	}
@@ -98,7 +99,7 @@ func TestKeptFromTheEnd(t *testing.T) {
 		if removed {
 			round.Stop, want = &podworker.Stop{Remove: true}, "the driver is away"
 		}
-		if got, ok := (Reporter{Statuses: s}).Report(round); !ok || !status.Ended(got.Phase) || got.Message != want {
+		if got, ok := (Reporter{Statuses: s}).Report(round); !ok || !podspec.Ended(got.Phase) || got.Message != want {
 			t.Errorf("removed %t: it is %s with %q", removed, got.Phase, got.Message)
 		}
 	}

@@ -117,12 +117,12 @@ func (s *Store) Write(f pod.Effect) {
 			if f.Pod.Status.StartTime != nil {
 				e.status = status.Adopt(e.status, f.Pod.Status)
 			}
-			if status.Ended(e.status.Phase) { // no round of a worker takes it up
+			if podspec.Ended(e.status.Phase) { // no round of a worker takes it up
 				e.status.ObservedGeneration = f.Pod.Generation
 			}
 		case pod.StatusCleared:
 		case pod.StatusAdmitted:
-			if !status.Ended(e.status.Phase) { // else its worker has yet to see to it
+			if !podspec.Ended(e.status.Phase) { // else its worker has yet to see to it
 				e.status.Reason, e.status.Message = "", ""
 			}
 		case pod.StatusWaiting:
@@ -161,11 +161,11 @@ func (s *Store) Reconcile(p *v1.Pod) (news pod.News) {
 	if !ok {
 		return pod.NoNews
 	}
-	if status.Ended(p.Status.Phase) {
+	if podspec.Ended(p.Status.Phase) {
 		s.table.endedAt(p.UID, p.Status.Phase)
 	}
 	switch api := p.Status; {
-	case status.Ended(api.Phase) && !status.Ended(before.status.Phase):
+	case podspec.Ended(api.Phase) && !podspec.Ended(before.status.Phase):
 		news = pod.EndNews
 	case status.GatesDiffer(p, before.status, api):
 		news = pod.GateNews
@@ -187,7 +187,7 @@ func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) 
 	return s.table.update(round.Pod.UID, func(e entry) entry {
 		e.first = false
 		e.seen = e.seen || len(round.Observed.Sandboxes) > 0 || len(round.Observed.Containers) > 0
-		if e.seen || !e.EndedUnseen || !status.Ended(e.status.Phase) {
+		if e.seen || !e.EndedUnseen || !podspec.Ended(e.status.Phase) {
 			e.status = of(s.input(e))
 		}
 		return e
@@ -307,7 +307,7 @@ func (v view) Left(uid types.UID) bool {
 
 // Undecided lists the specs of the pods that have yet to be admitted.
 func (v view) Undecided() []*v1.Pod {
-	return v.specs(func(e entry) bool { return !e.Admitted && !status.Ended(e.status.Phase) })
+	return v.specs(func(e entry) bool { return !e.Admitted && !podspec.Ended(e.status.Phase) })
 }
 
 // Specs lists the specs of all pods.

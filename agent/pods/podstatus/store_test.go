@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func named(uid, name string) *v1.Pod {
@@ -35,7 +36,7 @@ func (s *Store) write(kind pod.StatusKind, p *v1.Pod, why string) {
 	}
 	switch kind {
 	case pod.StatusPending:
-		f.Facts = pod.Facts{Spec: f.Spec, EndedUnseen: status.Ended(p.Status.Phase)}
+		f.Facts = pod.Facts{Spec: f.Spec, EndedUnseen: podspec.Ended(p.Status.Phase)}
 	case pod.StatusAdmitted:
 		f.Admitted = true
 	case pod.StatusRejected:

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/pods/pod"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // entry holds all that the store knows of a pod. It is replaced as a whole.
@@ -25,7 +25,7 @@ type entry struct {
 	version   int
 }
 
-func (e entry) active() bool { return e.Admitted && !status.Ended(e.status.Phase) }
+func (e entry) active() bool { return e.Admitted && !podspec.Ended(e.status.Phase) }
 
 // table holds the entries, and tells others of changes in order.
 type table struct {
@@ -91,7 +91,7 @@ func (t *table) replace(before, next entry) bool {
 	if now, ok := t.get(uid); !ok || now.version != before.version {
 		return false
 	}
-	if before.active() && status.Ended(next.status.Phase) {
+	if before.active() && podspec.Ended(next.status.Phase) {
 		t.ending(uid)
 	}
 	t.put(next)

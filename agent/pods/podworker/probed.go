@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // failedProbe returns the probe for which a container has to be stopped; nil: there is none.
@@ -33,7 +34,7 @@ func restarts(pod *v1.Pod, c *v1.Container, why string, init bool) (string, Agai
 		return fmt.Sprintf("Init container %s %s", c.Name, why), AgainLater
 	}
 	message := fmt.Sprintf("Container %s %s", c.Name, why)
-	if status.NeverRestarts(pod, c) {
+	if podspec.NeverRestarts(pod, c) {
 		return message, NotAgain
 	}
 	return message + ", will be restarted", AgainLater

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // burst has the workers start pods that come together on a runtime that works on two things at a
@@ -180,7 +181,7 @@ func TestTurns(t *testing.T) {
 		case "critical":
 			p.Spec.Priority = ptr.To(int32(2_000_001_000))
 		case "static":
-			p.Annotations = map[string]string{source.AnnotationSource: source.FileSource}
+			p.Annotations = map[string]string{podspec.AnnotationSource: source.FileSource}
 		}
 		return s.enter(workers[i], p, now)
 	}

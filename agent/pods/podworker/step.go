@@ -82,8 +82,8 @@ func (d Desired) remove() bool { return d.Stop != nil && d.Stop.Remove }
 
 // ended reports whether the pod ended by itself.
 func (in input) ended() bool {
-	return in.memory.completed || status.Ended(in.Pod.Status.Phase) ||
-		status.Ended(status.Phase(in.Pod, in.facts()))
+	return in.memory.completed || podspec.Ended(in.Pod.Status.Phase) ||
+		podspec.Ended(status.Phase(in.Pod, in.facts()))
 }
 
 func (in input) facts() status.Facts {

@@ -168,7 +168,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 			after = p.sinceExit(c, record)
 		}
 		p.start(c, after)
-	case init || status.Restarts(p.Pod, c, record.Exit.Code):
+	case init || podspec.Restarts(p.Pod, c, record.Exit.Code):
 		p.start(c, p.sinceExit(c, record))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // A pod that the node ends is not stopped before others know that it is not ready any more, or the
@@ -41,7 +42,7 @@ func TestToldBeforeItIsStopped(t *testing.T) {
 				n := newNode(t)
 				pod := podOf("a", "Always web")
 				if test.static {
-					podtest.Annotations(source.AnnotationSource, source.FileSource)(pod)
+					podtest.Annotations(podspec.AnnotationSource, source.FileSource)(pod)
 				}
 				n.Update(Desired{Pod: pod})
 				n.at(10 * time.Second)
@@ -104,7 +105,7 @@ func TestToldOnce(t *testing.T) {
 // TestUnready: what counts as not ready, whatever its probes find.
 func TestUnready(t *testing.T) {
 	api, static := podOf("a", "Always web"), podOf("b", "Always web")
-	podtest.Annotations(source.AnnotationSource, source.FileSource)(static)
+	podtest.Annotations(podspec.AnnotationSource, source.FileSource)(static)
 	for _, test := range []struct {
 		name string
 		pod  *v1.Pod

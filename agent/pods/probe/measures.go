@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // measures holds the metrics of all probes. They have their own registry and path, since there are
@@ -65,7 +65,7 @@ func (m measures) drop(pod *v1.Pod, k key) {
 }
 
 // Route serves the metrics of probes.
-func (p *Prober) Route() server.Route {
-	return server.Route{Method: http.MethodGet, Pattern: "/metrics/probes",
+func (p *Prober) Route() route.Route {
+	return route.Route{Method: http.MethodGet, Pattern: "/metrics/probes",
 		Handler: metrics.HandlerFor(p.measures.registry, metrics.HandlerOpts{})}
 }

@@ -119,7 +119,7 @@ func (p *Prober) Forget(uid types.UID) {
 }
 
 func (p *Prober) followLocked(spec *v1.Pod, s v1.PodStatus, ending bool) (changed bool) {
-	if status.Ended(s.Phase) {
+	if podspec.Ended(s.Phase) {
 		p.forgetLocked(spec.UID)
 		return false
 	}

@@ -7,7 +7,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/pods/handler"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -25,7 +24,7 @@ type want struct {
 // wanted returns the probes of the pod's running containers.
 func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 	out := map[key]want{}
-	statuses := status.ByContainer(&s)
+	statuses := podspec.ByContainer(&s)
 	for c, kind := range podspec.Containers(pod) {
 		now := statuses[c.Name]
 		if now == nil || now.State.Running == nil || kind == podspec.Init {
@@ -38,7 +37,7 @@ func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 			}
 			out[key{c.Name, kind}] = want{
 				spec: spec, target: handler.Target{
-					Container: c, ID: status.RuntimeID(now.ContainerID), IP: s.PodIP},
+					Container: c, ID: podspec.RuntimeID(now.ContainerID), IP: s.PodIP},
 				since: now.State.Running.StartedAt.Time,
 				open:  started != (kind == Startup), started: started,
 				settled: kind == Liveness || kind == Readiness && now.Ready,

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -19,7 +21,7 @@ const maxAPIPods = 5000
 // server, reports what is wrong, and drops pods whose names cannot be used on a node. It belongs to
 // one goroutine.
 type Screen struct {
-	gates  Gates
+	gates  manifest.Gates
 	ledger ledger
 	judged map[*v1.Pod]verdict
 }
@@ -33,7 +35,7 @@ type verdict struct {
 // NewScreen returns a Screen with its reports going to report, which must not block. With the gate
 // DRANodeAllocatableResources what resource claims bring of CPUs, memory and huge pages counts on this
 // node.
-func NewScreen(gates Gates, report func(Problem)) *Screen {
+func NewScreen(gates manifest.Gates, report func(complaint.Problem)) *Screen {
 	return &Screen{gates: gates, ledger: ledger{report: report}}
 }
 
@@ -56,9 +58,9 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 			v = verdict{why: "the node has too many pods; delete those that have ended"}
 		}
 		if v.why != "" {
-			wrong = append(wrong, finding{Problem: Problem{Source: APISource,
+			wrong = append(wrong, finding{Problem: complaint.Problem{Source: podspec.APISource,
 				Name:   oneline.Of(p.Namespace + "/" + p.Name),
-				Reason: FailedValidation, Message: v.why}})
+				Reason: manifest.FailedValidation, Message: v.why}})
 		}
 		if v.pass {
 			passed = append(passed, p)
@@ -71,33 +73,19 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 
 // judge looks at a pod that nobody else has yet.
 func (s *Screen) judge(p *v1.Pod) verdict {
-	if !safeUID.MatchString(string(p.UID)) {
+	if !manifest.SafeUID.MatchString(string(p.UID)) {
 		return verdict{why: "metadata.uid is not safe as the name of a directory"}
 	}
 	if len(validation.IsDNS1123Subdomain(p.Name)) > 0 ||
 		len(validation.IsDNS1123Label(p.Namespace)) > 0 {
 		return verdict{why: "metadata.name or metadata.namespace is none that an API server gives"}
 	}
-	setDefaults(p, s.gates) // as an API server does
-	if !s.gates.on("DRANodeAllocatableResources") {
+	manifest.SetDefaults(p, s.gates) // as an API server does
+	if !s.gates.On("DRANodeAllocatableResources") {
 		p.Status.NodeAllocatableResourceClaimStatuses = nil
 	}
 	if ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; ended {
 		return verdict{pass: true}
 	}
-	return verdict{why: Flaw(p, s.gates), pass: true}
-}
-
-// Flaw says which rule that the node relies on a pod of the API server breaks; "" if none. Such a
-// pod is refused in admission, so that its status says why.
-func Flaw(p *v1.Pod, gates Gates) string {
-	checked := *p
-	known := func(gate string) bool { // the API server's own gate has let it pass, and it is harmless
-		return gate == tolerationGate || gates.on(gate)
-	}
-	checked.Spec.EphemeralContainers = nil // a running pod gets them later
-	if errs := validatePod(&checked, known); len(errs) > 0 {
-		return oneLine(errs)
-	}
-	return ""
+	return verdict{why: manifest.Flaw(p, s.gates), pass: true}
 }

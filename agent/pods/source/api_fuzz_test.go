@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // FuzzScreen: whatever an API server sends as a pod, nothing crashes. The names of pods handed out
@@ -28,15 +31,15 @@ func FuzzScreen(f *testing.F) {
 		if json.Unmarshal(data, pod) != nil {
 			return
 		}
-		var told []Problem
-		screen := NewScreen(nil, func(p Problem) { told = append(told, p) })
+		var told []complaint.Problem
+		screen := NewScreen(nil, func(p complaint.Problem) { told = append(told, p) })
 		passed := screen.Pass([]*v1.Pod{pod})
 		for _, p := range passed {
 			if strings.ContainsAny(string(p.UID)+p.Name+p.Namespace, "/\\\x00 ") || p.UID == "" ||
 				strings.Trim(string(p.UID), ".") == "" {
 				t.Errorf("unsafe: %q %q %q", p.UID, p.Name, p.Namespace)
 			}
-			if first, again := Flaw(p, nil), Flaw(p.DeepCopy(), nil); first != again {
+			if first, again := manifest.Flaw(p, nil), manifest.Flaw(p.DeepCopy(), nil); first != again {
 				t.Errorf("%q, and then %q", first, again)
 			}
 		}

@@ -10,7 +10,7 @@
 // unknown fields and duplicate keys are reported and accepted; everything that the API would refuse
 // is refused, with the path of the field. A bad manifest affects no other pod. A file that becomes
 // unreadable keeps its last good pod until it is good again or gone, and a file that hangs delays
-// nobody. All input is bounded, and the bounds are checked before further work (limits.go).
+// nobody. All input is bounded (agent/placement/manifest).
 //
 // The API server has checked its pods. The node checks the rules that it relies on again (Screen),
 // reports violations, and refuses such pods in admission (Flaw), so that their status says why.

@@ -12,7 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // fileEntry holds what is known about one file.
@@ -25,7 +27,7 @@ type fileEntry struct {
 	reading *reading
 	// Problems with the file, with its content, with its pod beside the others, and ignored fields of
 	// the content. Without a message there is no problem.
-	unreadable, invalid, clash, ignored Problem
+	unreadable, invalid, clash, ignored complaint.Problem
 }
 
 // read reads files and reports whether the set of pods changed. It waits for all reads except those
@@ -70,7 +72,7 @@ func (f *File) begin(ctx context.Context, r reading) *reading {
 		f.entries[r.name] = e
 	}
 	if f.stuck >= maxStuck {
-		e.unreadable = f.reader.origin(r.path).problem(r.path, refuse(Unreadable, "is not read: "+
+		e.unreadable = f.reader.origin(r.path).problem(r.path, manifest.Refuse(manifest.Unreadable, "is not read: "+
 			"%d other files hang; see what is wrong with them", f.stuck))
 		return nil
 	}
@@ -110,7 +112,7 @@ func (f *File) take(o outcome) (changed bool) {
 		e.unreadable = at.problem(path, o.err)
 		return false
 	}
-	e.unreadable = Problem{}
+	e.unreadable = complaint.Problem{}
 	again := !e.touched.Equal(o.touched)
 	e.touched = o.touched
 	if o.same {
@@ -119,7 +121,7 @@ func (f *File) take(o outcome) (changed bool) {
 		}
 		return again && e.pod != nil
 	}
-	e.sum, e.invalid = o.sum, Problem{}
+	e.sum, e.invalid = o.sum, complaint.Problem{}
 	if o.invalid != nil {
 		e.invalid = at.problem(path, o.invalid)
 		return false
@@ -129,11 +131,11 @@ func (f *File) take(o outcome) (changed bool) {
 }
 
 // hangs returns the problem of a file whose read is pending; without a message if none is.
-func (f *File) hangs(e *fileEntry) Problem {
+func (f *File) hangs(e *fileEntry) complaint.Problem {
 	if e.reading == nil {
-		return Problem{}
+		return complaint.Problem{}
 	}
-	return f.reader.origin(e.reading.path).problem(e.reading.path, refuse(Unreadable,
+	return f.reader.origin(e.reading.path).problem(e.reading.path, manifest.Refuse(manifest.Unreadable,
 		"is not read to its end: what it is on does not answer, or it takes long to decode; its "+
 			"pod stays as it was, and other files are followed"))
 }
@@ -149,14 +151,14 @@ func (f *File) pods() []*v1.Pod {
 			continue
 		}
 		key := types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
-		e.clash = Problem{}
+		e.clash = complaint.Problem{}
 		if first, twice := owner[key]; twice {
-			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
+			e.clash = origin{source: FileSource}.problem(f.path(name), manifest.Refuse(manifest.FailedValidation,
 				"pod %s is in %s already; rename one of the two", key, f.path(first)))
 			continue
 		}
 		if first, twice := uids[e.pod.UID]; twice {
-			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
+			e.clash = origin{source: FileSource}.problem(f.path(name), manifest.Refuse(manifest.FailedValidation,
 				"the pod in %s has the same UID %s; change metadata.uid in one of the two",
 				f.path(first), e.pod.UID))
 			continue

@@ -13,6 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // FileConfig says which manifests to follow.
@@ -26,9 +29,9 @@ type FileConfig struct {
 	Every time.Duration
 	// Strict refuses manifests with unknown fields, which are otherwise ignored.
 	Strict bool
-	Gates  Gates
+	Gates  manifest.Gates
 	// Report receives problems; nil ignores them. It must not block.
-	Report func(Problem)
+	Report func(complaint.Problem)
 }
 
 // File is the feed of static pods from manifests, one pod per file, JSON or YAML.
@@ -78,7 +81,7 @@ const (
 // NewFile returns the feed.
 func NewFile(c FileConfig) *File {
 	if c.Report == nil {
-		c.Report = func(Problem) {}
+		c.Report = func(complaint.Problem) {}
 	}
 	c.Path = filepath.Clean(c.Path)
 	return &File{
@@ -316,15 +319,15 @@ func (f *File) refreshAll(ctx context.Context, l look) (changed bool) {
 func (f *File) findings() []finding {
 	var out []finding
 	for _, wrong := range []struct{ reason, message string }{
-		{Unreadable, f.wrong.listing}, {Absent, f.wrong.missing}, {Unreadable, f.wrong.watching},
+		{manifest.Unreadable, f.wrong.listing}, {manifest.Absent, f.wrong.missing}, {manifest.Unreadable, f.wrong.watching},
 	} {
 		if wrong.message != "" {
-			out = append(out, finding{Problem: Problem{Source: FileSource, Name: f.c.Path,
+			out = append(out, finding{Problem: complaint.Problem{Source: FileSource, Name: f.c.Path,
 				Reason: wrong.reason, Message: wrong.message}})
 		}
 	}
 	for _, e := range f.entries {
-		for _, p := range []Problem{
+		for _, p := range []complaint.Problem{
 			f.hangs(e), e.unreadable, e.invalid, e.clash, e.ignored,
 		} {
 			if p.Message != "" {

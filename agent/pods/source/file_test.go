@@ -17,10 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // manifest returns a minimal pod of that name.
-func manifest(name string) string {
+func manifestOf(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"+
 		"spec: {containers: [{name: c, image: example.com/i:1}]}\n", name)
 }
@@ -32,7 +35,7 @@ type followed struct {
 	sets chan []*v1.Pod
 
 	mu       sync.Mutex
-	problems []Problem
+	problems []complaint.Problem
 }
 
 // follow runs a feed on path until the test ends. The next complete read is a day away, so the
@@ -53,7 +56,7 @@ func follow(t *testing.T, path string) *followed {
 	return f
 }
 
-func (f *followed) report(p Problem) {
+func (f *followed) report(p complaint.Problem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.problems = append(f.problems, p)
@@ -79,7 +82,7 @@ func (f *followed) wait(want ...string) []*v1.Pod {
 	}
 }
 
-func (f *followed) reported() []Problem {
+func (f *followed) reported() []complaint.Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.problems)
@@ -88,7 +91,7 @@ func (f *followed) reported() []Problem {
 // waitProblem waits for a problem of the file with that text.
 func (f *followed) waitProblem(file, text string) {
 	f.t.Helper()
-	f.waitReport(func(p Problem) bool {
+	f.waitReport(func(p complaint.Problem) bool {
 		return filepath.Base(p.Name) == file && p.Message != "" && strings.Contains(p.Message, text)
 	}, "no problem of "+file+" with "+text)
 }
@@ -96,12 +99,12 @@ func (f *followed) waitProblem(file, text string) {
 // waitOver waits until the problem of the file is over.
 func (f *followed) waitOver(file string) {
 	f.t.Helper()
-	f.waitReport(func(p Problem) bool {
+	f.waitReport(func(p complaint.Problem) bool {
 		return filepath.Base(p.Name) == file && p.Message == ""
 	}, "the problem of "+file+" is not over")
 }
 
-func (f *followed) waitReport(is func(Problem) bool, otherwise string) {
+func (f *followed) waitReport(is func(complaint.Problem) bool, otherwise string) {
 	f.t.Helper()
 	limit := time.Now().Add(20 * time.Second)
 	for time.Now().Before(limit) {
@@ -131,11 +134,11 @@ func TestFileFollowsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)
 	f.wait()
-	f.put("b.yaml", manifest("b"))
+	f.put("b.yaml", manifestOf("b"))
 	f.wait("b")
 	f.put("a.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},`+
 		`"spec":{"containers":[{"name":"c","image":"i"}]}}`)
-	f.put(".hidden", manifest("c"))
+	f.put(".hidden", manifestOf("c"))
 	f.wait("a", "b")
 	f.must(os.Rename(filepath.Join(dir, ".hidden"), filepath.Join(dir, "c")))
 	f.wait("a", "b", "c")
@@ -144,14 +147,14 @@ func TestFileFollowsDirectory(t *testing.T) {
 	f.must(os.Rename(filepath.Join(dir, "c"), filepath.Join(t.TempDir(), "c")))
 	f.wait("b")
 	f.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755))
-	f.put("sub/d.yaml", manifest("d"))
+	f.put("sub/d.yaml", manifestOf("d"))
 	f.must(os.Link(filepath.Join(dir, "sub/d.yaml"), filepath.Join(dir, "e.yaml")))
 	f.wait("b", "d")
 	f.must(os.Symlink("sub", filepath.Join(dir, "link")))
 	f.must(os.RemoveAll(dir))
 	f.wait()
 	// In one step: a complete read, as for a new directory, cannot know of files being written.
-	f.must(os.WriteFile(dir+"-z", []byte(manifest("z")), 0o644))
+	f.must(os.WriteFile(dir+"-z", []byte(manifestOf("z")), 0o644))
 	f.must(os.Mkdir(dir, 0o755))
 	f.must(os.Rename(dir+"-z", filepath.Join(dir, "z.yaml")))
 	f.wait("z")
@@ -159,7 +162,7 @@ func TestFileFollowsDirectory(t *testing.T) {
 	f.waitOver("sub")
 	for _, p := range f.reported() {
 		name := filepath.Base(p.Name)
-		if name != "sub" && name != "link" && (p.Name != dir || p.Reason != Absent && p.Reason != "") {
+		if name != "sub" && name != "link" && (p.Name != dir || p.Reason != manifest.Absent && p.Reason != "") {
 			t.Errorf("problem %+v", p)
 		}
 	}
@@ -169,16 +172,16 @@ func TestFileFollowsSingleFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pod.yaml")
 	f := follow(t, path)
 	f.wait()
-	f.must(os.WriteFile(filepath.Join(filepath.Dir(path), "other.yaml"), []byte(manifest("x")),
+	f.must(os.WriteFile(filepath.Join(filepath.Dir(path), "other.yaml"), []byte(manifestOf("x")),
 		0o644))
-	f.must(os.WriteFile(path, []byte(manifest("a")), 0o644))
+	f.must(os.WriteFile(path, []byte(manifestOf("a")), 0o644))
 	f.wait("a")
-	f.must(os.WriteFile(path, []byte(manifest("b")), 0o644))
+	f.must(os.WriteFile(path, []byte(manifestOf("b")), 0o644))
 	f.wait("b")
 	f.must(os.Remove(path))
 	f.wait()
 	f.must(os.Mkdir(path, 0o755))
-	f.put("c.yaml", manifest("c"))
+	f.put("c.yaml", manifestOf("c"))
 	f.wait("c")
 }
 
@@ -190,7 +193,7 @@ func TestFileAbsentDirectory(t *testing.T) {
 	f.waitProblem("there", "is not there, so no pods come from it: make the folder")
 	f.must(os.MkdirAll(path, 0o755))
 	f.waitOver("there")
-	f.put("a.yaml", manifest("a"))
+	f.put("a.yaml", manifestOf("a"))
 	f.wait("a")
 }
 
@@ -203,9 +206,9 @@ func TestFileHalfWritten(t *testing.T) {
 	f.must(err)
 	defer file.Close()
 	// The first half alone would be a valid pod.
-	_, err = file.WriteString(manifest("a"))
+	_, err = file.WriteString(manifestOf("a"))
 	f.must(err)
-	f.put("b.yaml", manifest("b"))
+	f.put("b.yaml", manifestOf("b"))
 	f.wait("b")
 	_, err = file.WriteString("# the end\n")
 	f.must(err)
@@ -221,7 +224,7 @@ func TestFileReplacedByEditor(t *testing.T) {
 	dir := t.TempDir()
 	f := NewFile(FileConfig{Path: dir, Node: "node"})
 	name := filepath.Join(dir, "a.yaml")
-	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte(manifestOf("a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f.relist(t.Context())
@@ -234,7 +237,7 @@ func TestFileReplacedByEditor(t *testing.T) {
 	if f.handle(t.Context(), moved, vanished) || len(vanished) != 1 {
 		t.Errorf("the pod went at once; vanished %v", vanished)
 	}
-	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte(manifestOf("a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	f.read(t.Context(), []reading{{name: "a.yaml"}})
@@ -257,7 +260,7 @@ func TestFileRemovedAndWritten(t *testing.T) {
 		sets = append(sets, names)
 	}}
 	for _, name := range []string{"a", "b"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(manifest(name)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(manifestOf(name)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -291,10 +294,10 @@ func TestFileBadManifests(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)
 	f.wait()
-	f.put("good.yaml", manifest("good"))
+	f.put("good.yaml", manifestOf("good"))
 	f.wait("good")
 	bad := map[string][2]string{
-		"truncated": {manifest("x")[:60] + "\nspec: {", "is not YAML or JSON"},
+		"truncated": {manifestOf("x")[:60] + "\nspec: {", "is not YAML or JSON"},
 		"kind": {"apiVersion: apps/v1\nkind: Deployment\n",
 			`found apiVersion "apps/v1" and kind "Deployment"`},
 		"list": {"apiVersion: v1\nkind: PodList\nitems: []\n",
@@ -302,10 +305,10 @@ func TestFileBadManifests(t *testing.T) {
 		"binary":  {"\x7fELF\x01\x02\x00\x00\xff", "is not YAML or JSON"},
 		"huge":    {strings.Repeat("# 0123456789\n", 11<<20/13), "larger than 10 MiB"},
 		"empty":   {"", "is empty"},
-		"several": {manifest("x") + "---\n" + manifest("y"), "holds 2 documents"},
-		"outside": {manifest("../../x"), "metadata.name: Invalid value"},
-		"twice":   {manifest("good"), "pod default/good-node is in " + dir + "/good.yaml already"},
-		"type": {strings.Replace(manifest("x"), "example.com/i:1", "[1]", 1),
+		"several": {manifestOf("x") + "---\n" + manifestOf("y"), "holds 2 documents"},
+		"outside": {manifestOf("../../x"), "metadata.name: Invalid value"},
+		"twice":   {manifestOf("good"), "pod default/good-node is in " + dir + "/good.yaml already"},
+		"type": {strings.Replace(manifestOf("x"), "example.com/i:1", "[1]", 1),
 			"spec.containers[0].image: want a string, found a list"},
 	}
 	for name, c := range bad {
@@ -318,13 +321,13 @@ func TestFileBadManifests(t *testing.T) {
 	for name, c := range bad {
 		f.waitProblem(name, c[1])
 	}
-	f.put("last.yaml", manifest("last"))
+	f.put("last.yaml", manifestOf("last"))
 	f.wait("good", "last")
 	// Reading the same files again reports nothing new.
 	before := len(f.reported())
 	f.must(os.Chmod(filepath.Join(dir, "kind"), 0o600))
 	f.must(os.WriteFile(filepath.Join(dir, "list"), []byte(bad["list"][0]), 0o644))
-	f.put("more.yaml", manifest("more"))
+	f.put("more.yaml", manifestOf("more"))
 	f.wait("good", "last", "more")
 	if after := f.reported(); len(after) != before {
 		t.Errorf("reported again: %+v", after[before:])
@@ -339,15 +342,15 @@ func TestFileBadManifests(t *testing.T) {
 func TestFileThatTurnsBadKeepsItsPod(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)
-	f.put("a.yaml", manifest("a"))
+	f.put("a.yaml", manifestOf("a"))
 	first := f.wait("a")[0]
 	f.put("a.yaml", "kind: [")
 	f.waitProblem("a.yaml", "is not YAML or JSON")
-	f.put("b.yaml", manifest("b"))
+	f.put("b.yaml", manifestOf("b"))
 	if again := f.wait("a", "b")[0]; again != first {
 		t.Errorf("another pod: %v, was %v", again.UID, first.UID)
 	}
-	f.put("a.yaml", manifest("a2"))
+	f.put("a.yaml", manifestOf("a2"))
 	f.wait("a2", "b")
 }
 
@@ -362,8 +365,8 @@ func TestFileLinkedDirectoryExchanged(t *testing.T) {
 	}
 	f.must(os.MkdirAll(filepath.Join(dir, "..1"), 0o755))
 	f.must(os.MkdirAll(filepath.Join(dir, "..2"), 0o755))
-	f.put("..1/a.yaml", manifest("one"))
-	f.put("..2/a.yaml", manifest("two"))
+	f.put("..1/a.yaml", manifestOf("one"))
+	f.put("..2/a.yaml", manifestOf("two"))
 	link("..1", "..data")
 	link("..data/a.yaml", "a.yaml")
 	f.wait("one")
@@ -379,7 +382,7 @@ func TestFileManyAtOnce(t *testing.T) {
 	for i := range 200 {
 		name := fmt.Sprintf("p%03d", i)
 		want = append(want, name)
-		f.put(name+".yaml", manifest(name))
+		f.put(name+".yaml", manifestOf(name))
 	}
 	f.wait(want...)
 }

@@ -117,20 +117,20 @@ func TestFilesThatHang(t *testing.T) {
 		}
 	}
 	const text = "is not read to its end"
-	put("a.yaml", manifest("a"))
+	put("a.yaml", manifestOf("a"))
 	for i := range 3 * maxReading {
-		put(fmt.Sprintf("hang%02d.yaml", i), "# hang\n"+manifest(fmt.Sprintf("h%02d", i)))
+		put(fmt.Sprintf("hang%02d.yaml", i), "# hang\n"+manifestOf(fmt.Sprintf("h%02d", i)))
 	}
 	f, release := hanging(t, dir)
 	sets, problems := runFeed(t, f)
 	waitSet(t, sets, "a-node ...")
 	waitMessage(t, problems, "hang47.yaml", text)
-	put("b.yaml", manifest("b"))
+	put("b.yaml", manifestOf("b"))
 	waitSet(t, sets, "a-node b-node ...")
-	put("hang00.yaml", manifest("mended"))
+	put("hang00.yaml", manifestOf("mended"))
 	waitSet(t, sets, "a-node b-node mended-node ...")
 	waitMessage(t, problems, "hang00.yaml", "")
-	put("b.yaml", "# hang\n"+manifest("b2")) // it keeps its pod
+	put("b.yaml", "# hang\n"+manifestOf("b2")) // it keeps its pod
 	waitMessage(t, problems, "b.yaml", text)
 	if err := os.Remove(filepath.Join(dir, "hang01.yaml")); err != nil {
 		t.Fatal(err)
@@ -287,6 +287,6 @@ func TestEndlessFiles(t *testing.T) {
 	f.waitProblem("pipe", "is no regular file")
 	f.waitProblem("kernel", "is empty")
 	f.waitProblem("kmsg", "") // without permission the error says so
-	f.put("a.yaml", manifest("a"))
+	f.put("a.yaml", manifestOf("a"))
 	f.wait("a")
 }

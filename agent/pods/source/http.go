@@ -13,7 +13,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
 
@@ -28,9 +30,9 @@ type HTTPConfig struct {
 	Every time.Duration
 	// Strict refuses answers with unknown fields, which are otherwise ignored.
 	Strict bool
-	Gates  Gates
+	Gates  manifest.Gates
 	// Report receives problems; nil ignores them. It must not block.
-	Report func(Problem)
+	Report func(complaint.Problem)
 }
 
 // requestTimeout bounds one request, from dialing to the end of the body.
@@ -52,8 +54,8 @@ type HTTP struct {
 
 	// Problems with the URL, with the answer as a whole, and with single pods of the last good answer.
 	// Without a message there is no problem.
-	unreadable, invalid Problem
-	items               []Problem
+	unreadable, invalid complaint.Problem
+	items               []complaint.Problem
 	more                int // pods that are refused without their own problem
 	ledger              ledger
 }
@@ -61,7 +63,7 @@ type HTTP struct {
 // NewHTTP returns the feed.
 func NewHTTP(c HTTPConfig) *HTTP {
 	if c.Report == nil {
-		c.Report = func(Problem) {}
+		c.Report = func(complaint.Problem) {}
 	}
 	shown := c.URL
 	if u, err := url.Parse(c.URL); err == nil {
@@ -104,7 +106,7 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 	if ctx.Err() != nil {
 		return nil, false
 	}
-	h.unreadable = Problem{}
+	h.unreadable = complaint.Problem{}
 	if err != nil {
 		h.unreadable = h.origin().problem(h.shown, err)
 		return nil, false
@@ -112,14 +114,14 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 	if h.read && bytes.Equal(body, h.body) {
 		return nil, false
 	}
-	h.body, h.read, h.invalid = body, true, Problem{}
+	h.body, h.read, h.invalid = body, true, complaint.Problem{}
 	if len(bytes.TrimSpace(body)) == 0 {
 		h.invalid = h.origin().problem(h.shown,
-			refuse(InvalidManifest, "the answer is empty; no pods run from it"))
+			manifest.Refuse(manifest.InvalidManifest, "the answer is empty; no pods run from it"))
 		h.good, h.items, h.more = nil, nil, 0
 		return []*v1.Pod{}, true
 	}
-	d, err := decode(body, true, h.c.Strict)
+	d, err := manifest.Decode(body, true, h.c.Strict)
 	if err != nil {
 		h.invalid = h.origin().problem(h.shown, err)
 		return nil, false
@@ -128,13 +130,13 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 }
 
 // accept turns the pods of an answer into the set.
-func (h *HTTP) accept(d decoded) []*v1.Pod {
-	pods := make([]*v1.Pod, 0, len(d.pods))
+func (h *HTTP) accept(d manifest.Decoded) []*v1.Pod {
+	pods := make([]*v1.Pod, 0, len(d.Pods))
 	good := map[types.NamespacedName]*v1.Pod{}
 	h.items, h.more = nil, 0
-	for i := range d.pods {
-		p, place := &d.pods[i], h.shown
-		if d.list {
+	for i := range d.Pods {
+		p, place := &d.Pods[i], h.shown
+		if d.List {
 			place = fmt.Sprintf("%s items[%d]", h.shown, i)
 		}
 		// The name as written: refused pods may not have their final name yet.
@@ -151,9 +153,9 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 	h.good = good
 	if h.more > 0 {
 		h.items = append(h.items, h.origin().problem(h.shown+" items",
-			refuse(FailedValidation, "%d more pods of the answer are refused", h.more)))
+			manifest.Refuse(manifest.FailedValidation, "%d more pods of the answer are refused", h.more)))
 	}
-	h.items = append(h.items, h.origin().warning(h.shown, d.ignored))
+	h.items = append(h.items, h.origin().warning(h.shown, d.Ignored))
 	return pods
 }
 
@@ -169,7 +171,7 @@ func (h *HTTP) refused(place string, err error) {
 // findings returns the present problems, the worst first.
 func (h *HTTP) findings() []finding {
 	var out []finding
-	for _, p := range slices.Concat([]Problem{h.unreadable, h.invalid}, h.items) {
+	for _, p := range slices.Concat([]complaint.Problem{h.unreadable, h.invalid}, h.items) {
 		if p.Message != "" {
 			out = append(out, finding{Problem: p})
 		}
@@ -197,7 +199,7 @@ func (h *HTTP) get(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, refuse(Unreadable, "the server answers %s", answer.Status)
+		return nil, manifest.Refuse(manifest.Unreadable, "the server answers %s", answer.Status)
 	}
 	return body, nil
 }

@@ -14,6 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // answers is the answer of a server in memory.
@@ -61,23 +64,23 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		sets   []string // delivered because of this answer; nil: none
 		reason []string // of the problems; "": one is over
 	}{
-		{answers{500, "x", nil}, nil, []string{Unreadable}},
+		{answers{500, "x", nil}, nil, []string{manifest.Unreadable}},
 		{answers{500, "x", nil}, nil, nil},
-		{answers{0, "", errors.New("connection refused")}, nil, []string{Unreadable}},
-		{answers{200, manifest("a"), nil}, []string{"a-node"}, []string{""}},
-		{answers{200, manifest("a"), nil}, nil, nil},
-		{answers{404, "", nil}, nil, []string{Unreadable}},
-		{answers{200, "kind: [", nil}, nil, []string{InvalidManifest}},
+		{answers{0, "", errors.New("connection refused")}, nil, []string{manifest.Unreadable}},
+		{answers{200, manifestOf("a"), nil}, []string{"a-node"}, []string{""}},
+		{answers{200, manifestOf("a"), nil}, nil, nil},
+		{answers{404, "", nil}, nil, []string{manifest.Unreadable}},
+		{answers{200, "kind: [", nil}, nil, []string{manifest.InvalidManifest}},
 		{answers{200, podList(item("a", "i"), item("b", "i")), nil}, []string{"a-node", "b-node"},
 			[]string{""}},
 		{answers{200, podList(item("a", "j"), item("b", ""), item("c", "")), nil},
-			[]string{"a-node", "b-node"}, []string{FailedValidation, FailedValidation}},
+			[]string{"a-node", "b-node"}, []string{manifest.FailedValidation, manifest.FailedValidation}},
 		{answers{200, podList(item("a", "j"), item("b", "k"), `{"foo":1}`), nil},
-			[]string{"a-node", "b-node"}, []string{FailedValidation, IgnoredField, ""}},
-		{answers{200, "", nil}, []string{}, []string{InvalidManifest, ""}},
+			[]string{"a-node", "b-node"}, []string{manifest.FailedValidation, manifest.IgnoredField, ""}},
+		{answers{200, "", nil}, []string{}, []string{manifest.InvalidManifest, ""}},
 		{answers{200, "", nil}, nil, nil},
-		{answers{200, strings.Repeat("#", maxManifest+1), nil}, nil, []string{Unreadable}},
-		{answers{200, podList(item("b", "")), nil}, []string{}, []string{FailedValidation, ""}},
+		{answers{200, strings.Repeat("#", manifest.MaxBytes+1), nil}, nil, []string{manifest.Unreadable}},
+		{answers{200, podList(item("b", "")), nil}, []string{}, []string{manifest.FailedValidation, ""}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var server memoryServer
@@ -85,7 +88,7 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		var sets [][]string
 		h := NewHTTP(HTTPConfig{
 			URL: "http://u:secret@host/x", Node: "node", Every: 20 * time.Second,
-			Report: func(p Problem) {
+			Report: func(p complaint.Problem) {
 				reasons = append(reasons, p.Reason)
 				if strings.Contains(p.Name+p.Message, "secret") {
 					t.Errorf("the password is told: %+v", p)
@@ -134,7 +137,7 @@ func TestHTTPRequest(t *testing.T) {
 		case asked <- r:
 		default:
 		}
-		_, _ = io.WriteString(w, manifest("a"))
+		_, _ = io.WriteString(w, manifestOf("a"))
 	}))
 	defer server.Close()
 	h := NewHTTP(HTTPConfig{URL: server.URL + "/pods?x=1", Node: "node", Every: time.Hour,

@@ -12,7 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology/podspec"
@@ -41,7 +43,7 @@ const saveAgain = 10 * time.Second
 type Identities struct {
 	path    string
 	running func() []cri.Pod
-	report  func(Problem)
+	report  func(complaint.Problem)
 	lost    func(error)
 
 	saved *files.Record[[]identity]          // nil until the first pods come
@@ -62,7 +64,7 @@ type identity struct {
 // NewIdentities remembers in the file path. running returns what the runtime has; it is asked once,
 // when the first pod is. report receives what is wrong with the file, and lost what was when it was
 // moved aside (files.ErrUnusable); neither may block.
-func NewIdentities(path string, running func() []cri.Pod, report func(Problem), lost func(error)) *Identities {
+func NewIdentities(path string, running func() []cri.Pod, report func(complaint.Problem), lost func(error)) *Identities {
 	return &Identities{path: path, running: running, report: report, lost: lost,
 		known: map[types.NamespacedName]identity{}, asked: map[types.NamespacedName]bool{}}
 }
@@ -81,7 +83,7 @@ func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 		uid := i.choose(name, made, p)
 		if uid != p.UID {
 			p = p.DeepCopy()
-			p.UID, p.Annotations[AnnotationHash] = uid, string(uid)
+			p.UID, p.Annotations[podspec.AnnotationHash] = uid, string(uid)
 			out[n] = p
 		}
 	}
@@ -128,14 +130,14 @@ func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) 
 	was, remembered := i.known[name]
 	found = slices.DeleteFunc(found, func(o cri.Pod) bool {
 		says := o.Sandboxes[0].Annotations
-		if says[AnnotationSource] == APISource { // what else it carries somebody there may have written
+		if says[podspec.AnnotationSource] == podspec.APISource { // what else it carries somebody there may have written
 			return true
 		}
 		if ours := says[AnnotationManifest]; ours != "" || says[cri.AnnotationRoot] != "" {
 			return ours != string(made) // none: it is ours, and its manifest said who it is
 		}
 		outdated := remembered && was.UID == o.UID && was.Manifest != made
-		return outdated || !safeUID.MatchString(string(o.UID)) || !cri.StartedFrom(p, o)
+		return outdated || !manifest.SafeUID.MatchString(string(o.UID)) || !cri.StartedFrom(p, o)
 	})
 	if len(found) == 0 {
 		return "", false
@@ -166,7 +168,7 @@ func (i *Identities) begin() {
 	case errors.Is(err, files.ErrUnusable):
 		i.lost(err)
 	case err != nil:
-		i.report(Problem{Source: FileSource, Name: i.path, Reason: Unreadable,
+		i.report(complaint.Problem{Source: FileSource, Name: i.path, Reason: manifest.Unreadable,
 			Message: strictyaml.OneLine(err.Error()) + "; static pods that another agent started and " +
 				"that do not run now start with another UID"})
 	}
@@ -188,7 +190,7 @@ func decodeIdentities(raw []byte) (list []identity, err error) {
 		return nil, fmt.Errorf("decode %s: %w", IdentitiesFile, err)
 	}
 	for _, e := range list {
-		if !safeUID.MatchString(string(e.UID)) || e.Name == "" || e.Manifest == "" {
+		if !manifest.SafeUID.MatchString(string(e.UID)) || e.Name == "" || e.Manifest == "" {
 			return nil, fmt.Errorf("decode %s: the entry of pod %s/%s is not whole", IdentitiesFile,
 				e.Namespace, e.Name)
 		}
@@ -202,14 +204,14 @@ func (i *Identities) save() {
 	if slices.Equal(i.list(), i.saved.Get()) {
 		return
 	}
-	if len(i.known) > maxPods {
+	if len(i.known) > manifest.MaxPods {
 		maps.DeleteFunc(i.known, func(name types.NamespacedName, _ identity) bool {
 			return !i.asked[name]
 		})
 	}
-	problem := Problem{Source: FileSource, Name: i.path}
+	problem := complaint.Problem{Source: FileSource, Name: i.path}
 	if err := i.saved.Set(i.list()); err != nil {
-		problem.Reason = Unreadable
+		problem.Reason = manifest.Unreadable
 		problem.Message = strictyaml.OneLine(err.Error()) + "; make room or make it writable: " +
 			"until then a restart may give static pods another UID"
 	}

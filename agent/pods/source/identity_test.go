@@ -12,8 +12,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const lent = types.UID("0123456789abcdef0123456789abcdef")
@@ -23,14 +26,14 @@ func written(t *testing.T, env string) *v1.Pod {
 	t.Helper()
 	text := "{apiVersion: v1, kind: Pod, metadata: {name: p, annotations: {a: b}}, " +
 		"spec: {containers: [{name: c, image: i, env: [{name: E, value: e" + env + "}]}]}}"
-	d, err := decode([]byte(text), false, true)
+	d, err := manifest.Decode([]byte(text), false, true)
 	if err == nil {
-		err = origin{node: "n", source: FileSource, place: "/m/p"}.pod(&d.pods[0])
+		err = origin{node: "n", source: FileSource, place: "/m/p"}.pod(&d.Pods[0])
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &d.pods[0]
+	return &d.Pods[0]
 }
 
 // ran returns the pod as the runtime has it, started by an agent that gave it that UID.
@@ -91,7 +94,7 @@ func TestIdentity(t *testing.T) {
 		{"other name", []cri.Pod{otherName}, false},
 		{"no UID", []cri.Pod{strange}, false},
 		{"a pod of the API server", []cri.Pod{ran(t, p, lent, true, map[string]string{
-			AnnotationManifest: made, AnnotationSource: APISource})}, false},
+			AnnotationManifest: made, podspec.AnnotationSource: podspec.APISource})}, false},
 		{"ours, of this manifest", []cri.Pod{ran(t, p, lent, true,
 			map[string]string{AnnotationManifest: made})}, true},
 		{"ours, of another manifest", []cri.Pod{ran(t, p, lent, true,
@@ -107,9 +110,9 @@ func TestIdentity(t *testing.T) {
 				want = lent
 			}
 			got := i.Of([]*v1.Pod{p})[0]
-			if got.UID != want || got.Annotations[AnnotationHash] != string(want) {
+			if got.UID != want || got.Annotations[podspec.AnnotationHash] != string(want) {
 				t.Errorf("UID %s with hash %s, want %s",
-					got.UID, got.Annotations[AnnotationHash], want)
+					got.UID, got.Annotations[podspec.AnnotationHash], want)
 			}
 			if p.UID != types.UID(made) {
 				t.Error("the feed's pod was changed")
@@ -122,7 +125,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func identities(t *testing.T, path string, found ...cri.Pod) *Identities {
-	return NewIdentities(path, func() []cri.Pod { return found }, func(p Problem) {
+	return NewIdentities(path, func() []cri.Pod { return found }, func(p complaint.Problem) {
 		if p.Message != "" {
 			t.Error(p.Message)
 		}
@@ -167,15 +170,15 @@ func TestIdentityRemembered(t *testing.T) {
 
 // TestIdentityGiven: a UID in the manifest never changes, even beside our annotation.
 func TestIdentityGiven(t *testing.T) {
-	d, err := decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: p, uid: u, annotations: "+
+	d, err := manifest.Decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: p, uid: u, annotations: "+
 		"{"+AnnotationManifest+": x}}, spec: {containers: [{name: c, image: i}]}}"), false, true)
 	if err == nil {
-		err = origin{node: "n", source: FileSource, place: "/m/p"}.pod(&d.pods[0])
+		err = origin{node: "n", source: FileSource, place: "/m/p"}.pod(&d.Pods[0])
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &d.pods[0]
+	p := &d.Pods[0]
 	i := identities(t, filepath.Join(t.TempDir(), "f"), ran(t, p, lent, true, nil))
 	if got := i.Of([]*v1.Pod{p})[0]; got != p || got.UID != "u" {
 		t.Errorf("got UID %s, want u", got.UID)
@@ -191,7 +194,7 @@ func TestIdentitiesFile(t *testing.T) {
 		}
 		var told []string
 		i := NewIdentities(path, func() []cri.Pod { return nil },
-			func(p Problem) { told = append(told, "problem: "+p.Message) },
+			func(p complaint.Problem) { told = append(told, "problem: "+p.Message) },
 			func(err error) { told = append(told, err.Error()) })
 		p := written(t, "1")
 		if got := i.Of([]*v1.Pod{p})[0].UID; got != p.UID {

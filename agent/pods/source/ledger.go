@@ -5,19 +5,21 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // finding is a problem and the content it was found in: the same problem in other content is
 // reported again.
 type finding struct {
-	Problem
+	complaint.Problem
 	content [sha256.Size]byte
 }
 
 // ledger reports each problem once, and its end. It belongs to one goroutine.
 type ledger struct {
-	report   func(Problem)
+	report   func(complaint.Problem)
 	reported map[string]finding // by name
 }
 
@@ -36,16 +38,16 @@ func (l *ledger) now(findings []finding) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.reported)) {
 		if _, ok := next[name]; !ok {
-			l.report(Problem{Source: l.reported[name].Source, Name: name})
+			l.report(complaint.Problem{Source: l.reported[name].Source, Name: name})
 		}
 	}
 	l.reported = next
 }
 
 // warning returns one problem for all ignored fields; an empty one if there are none.
-func (o origin) warning(name string, ignored strictyaml.Messages) Problem {
+func (o origin) warning(name string, ignored strictyaml.Messages) complaint.Problem {
 	if len(ignored.First) == 0 {
-		return Problem{}
+		return complaint.Problem{}
 	}
-	return o.problem(name, refuse(IgnoredField, "ignored field: %s", ignored))
+	return o.problem(name, manifest.Refuse(manifest.IgnoredField, "ignored field: %s", ignored))
 }

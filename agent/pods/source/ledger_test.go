@@ -7,15 +7,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 func TestLedger(t *testing.T) {
 	var told []string
-	l := ledger{report: func(p Problem) {
+	l := ledger{report: func(p complaint.Problem) {
 		told = append(told, strings.TrimSuffix(p.Name+": "+p.Message, ": "))
 	}}
 	bad := func(name, message string, content byte) finding {
-		return finding{Problem{Source: FileSource, Name: name, Message: message}, [32]byte{content}}
+		return finding{complaint.Problem{Source: FileSource, Name: name, Message: message}, [32]byte{content}}
 	}
 	for i, step := range []struct {
 		findings []finding
@@ -43,10 +45,10 @@ func TestFileProblemsEnd(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)
 	f.wait()
-	f.put("a", manifest("same"))
+	f.put("a", manifestOf("same"))
 	f.wait("same")
-	f.put("clash", manifest("same"))
-	f.put("ignored", strings.Replace(manifest("ignored"), "spec:", "status: {}\nnone: 1\nspec:", 1))
+	f.put("clash", manifestOf("same"))
+	f.put("ignored", strings.Replace(manifestOf("ignored"), "spec:", "status: {}\nnone: 1\nspec:", 1))
 	f.put("invalid", "kind: [")
 	f.must(os.Symlink("loop", filepath.Join(dir, "loop")))
 	for name, text := range map[string]string{
@@ -56,8 +58,8 @@ func TestFileProblemsEnd(t *testing.T) {
 	}
 	f.must(os.Remove(filepath.Join(dir, "clash")))
 	f.must(os.Remove(filepath.Join(dir, "loop")))
-	f.put("ignored", manifest("ignored"))
-	f.put("invalid", manifest("valid"))
+	f.put("ignored", manifestOf("ignored"))
+	f.put("invalid", manifestOf("valid"))
 	f.wait("ignored", "same", "valid")
 	for _, name := range []string{"clash", "ignored", "invalid", "loop"} {
 		f.waitOver(name)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
 )
 
 // bomb is a short environment that doubles with each of its many variables.
@@ -92,11 +94,11 @@ func TestWithinLimits(t *testing.T) {
 // one.
 func TestManyPodsOfAnAnswer(t *testing.T) {
 	const head = `{"apiVersion": "v1", "kind": "PodList", "items": [`
-	_, err := decode([]byte(head+many(`{"kind": "Pod"}`, 2001)+"{}]}"), true, false)
+	_, err := manifest.Decode([]byte(head+many(`{"kind": "Pod"}`, 2001)+"{}]}"), true, false)
 	if want := "items: lists 2002 pods; at most 2000 are taken"; errorText(err) != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	d, err := decode([]byte(head+many(`{"metadata": {"name": "B N"}}`, 1999)+"{}]}"), true, false)
+	d, err := manifest.Decode([]byte(head+many(`{"metadata": {"name": "B N"}}`, 1999)+"{}]}"), true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,19 +129,19 @@ func TestUnknownFields(t *testing.T) {
 		"unknown": edited(t, `{spec: {restartPolcy: Never}}`),
 		"twice":   edited(t, `{}`) + "kind: Pod\n",
 	} {
-		if d, err := decode([]byte(text), false, false); err != nil || len(d.ignored.First) != 1 {
-			t.Errorf("%s: ignored %v, %v", name, d.ignored, err)
+		if d, err := manifest.Decode([]byte(text), false, false); err != nil || len(d.Ignored.First) != 1 {
+			t.Errorf("%s: ignored %v, %v", name, d.Ignored, err)
 		}
-		if _, err := decode([]byte(text), false, true); err == nil ||
+		if _, err := manifest.Decode([]byte(text), false, true); err == nil ||
 			!strings.HasPrefix(err.Error(), "--refuse-unknown-fields: ") {
 			t.Errorf("%s: %v", name, err)
 		}
-		m, err := Read([]byte(text), false, nil)
+		m, err := manifest.Read([]byte(text), false, nil)
 		if err != nil || len(m.Warnings) != 1 ||
 			!strings.HasPrefix(m.Warnings[0], "ignored field: ") {
 			t.Errorf("%s: read with %q, %v", name, m.Warnings, err)
 		}
-		if _, err := Read([]byte(text), true, nil); err == nil ||
+		if _, err := manifest.Read([]byte(text), true, nil); err == nil ||
 			!strings.HasPrefix(err.Error(), "--refuse-unknown-fields: ") {
 			t.Errorf("%s: read: %v", name, err)
 		}

@@ -11,17 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 var fromFile = origin{node: "Node-1", source: FileSource, place: "/m/a.yaml"}
 
 // readPod decodes a manifest and turns it into a pod.
 func readPod(o origin, text string) (*v1.Pod, error) {
-	d, err := decode([]byte(text), false, false)
+	d, err := manifest.Decode([]byte(text), false, false)
 	if err != nil {
 		return nil, err
 	}
-	return &d.pods[0], o.pod(&d.pods[0])
+	return &d.Pods[0], o.pod(&d.Pods[0])
 }
 
 // TestDefaults compares the pairs in testdata: NAME.in.yaml as written, NAME.out.yaml as stored.
@@ -54,18 +57,6 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestPullPolicy(t *testing.T) {
-	for image, want := range map[string]v1.PullPolicy{
-		"a": v1.PullAlways, "a:latest": v1.PullAlways, "a:1": v1.PullIfNotPresent,
-		"host:5000/a": v1.PullAlways, "host:5000/a:1": v1.PullIfNotPresent,
-		"a@sha256:00": v1.PullIfNotPresent, "a:1@sha256:00": v1.PullIfNotPresent,
-	} {
-		if got := pullPolicy(image); got != want {
-			t.Errorf("%s: %s, want %s", image, got, want)
-		}
-	}
-}
-
 // TestUID: the same content at the same place on the same node has the same UID, even after an
 // upgrade of the agent. The literal must not change.
 func TestUID(t *testing.T) {
@@ -77,7 +68,7 @@ func TestUID(t *testing.T) {
 		}
 		return pod.UID
 	}
-	text := manifest("a")
+	text := manifestOf("a")
 	base := uid(fromFile, text)
 	if want := types.UID("c4514ad3edab86ba8d0b5cca3f251fee"); base != want {
 		t.Errorf("UID %s, want %s", base, want)
@@ -87,7 +78,7 @@ func TestUID(t *testing.T) {
 	}
 	others := map[types.UID]string{base: "base"}
 	for name, other := range map[string]types.UID{
-		"content": uid(fromFile, manifest("b")),
+		"content": uid(fromFile, manifestOf("b")),
 		"node":    uid(origin{node: "n2", source: FileSource, place: "/m/a.yaml"}, text),
 		"path":    uid(origin{node: "Node-1", source: FileSource, place: "/m/b.yaml"}, text),
 		"url":     uid(origin{node: "Node-1", source: HTTPSource, place: "/m/a.yaml"}, text),
@@ -296,8 +287,8 @@ func edited(t *testing.T, edit string) string {
 }
 
 func TestWarnings(t *testing.T) {
-	d, err := decode(
-		[]byte(manifest("a")+"Spec: {}\nspec: {containers: [], restartPolcy: Never}\n"),
+	d, err := manifest.Decode(
+		[]byte(manifestOf("a")+"Spec: {}\nspec: {containers: [], restartPolcy: Never}\n"),
 		false, false)
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +298,7 @@ func TestWarnings(t *testing.T) {
 		`Spec: unknown field; did you mean "spec"?`,
 		`spec.restartPolcy: unknown field; did you mean "restartPolicy"?`,
 	}
-	if diff := cmp.Diff(want, d.ignored.First); diff != "" {
+	if diff := cmp.Diff(want, d.Ignored.First); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -319,7 +310,7 @@ status: {phase: Running}, spec: {nodeName: other}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"mine": "z", AnnotationHash: string(pod.UID),
+	want := map[string]string{"mine": "z", podspec.AnnotationHash: string(pod.UID),
 		AnnotationManifest: string(pod.UID)}
 	if diff := cmp.Diff(want, pod.Annotations); diff != "" {
 		t.Errorf("annotations:\n%s", diff)
@@ -336,7 +327,7 @@ status: {phase: Running}, spec: {nodeName: other}}`))
 // FuzzManifest: no manifest crashes the reader. Accepted pods have a safe identity, are accepted
 // again in their stored form, and keep their UID.
 func FuzzManifest(f *testing.F) {
-	f.Add([]byte(manifest("a")))
+	f.Add([]byte(manifestOf("a")))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"PodList","items":[` + item("a", "i") + `,null,{}]}`))
 	inputs, _ := filepath.Glob("testdata/*.in.yaml")
 	for _, in := range inputs {
@@ -347,14 +338,14 @@ func FuzzManifest(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := decode(data, true, false)
-		for _, text := range append(d.ignored.First, errorText(err)) {
+		d, err := manifest.Decode(data, true, false)
+		for _, text := range append(d.Ignored.First, errorText(err)) {
 			if strings.ContainsAny(text, "\n\r") {
 				t.Fatalf("several lines: %q", text)
 			}
 		}
-		for i := range d.pods {
-			p := &d.pods[i]
+		for i := range d.Pods {
+			p := &d.Pods[i]
 			if err := fromFile.pod(p); err != nil {
 				if strings.ContainsAny(err.Error(), "\n\r") {
 					t.Fatalf("several lines: %q", err)

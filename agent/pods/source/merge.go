@@ -10,7 +10,9 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/agent/pods/pod"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -28,8 +30,8 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		name := podspec.Name(given)
 		_, sameUID := next[given.UID]
 		if why := clash(names[name], sameUID, given); why != "" {
-			left = append(left, finding{Problem: Problem{Source: source, Name: name.String(),
-				Reason: FailedValidation, Message: why}})
+			left = append(left, finding{Problem: complaint.Problem{Source: source, Name: name.String(),
+				Reason: manifest.FailedValidation, Message: why}})
 			continue
 		}
 		names[name] = true
@@ -94,11 +96,11 @@ func local(source string, given, was *v1.Pod, now time.Time) *v1.Pod {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	if source == APISource {
+	if source == podspec.APISource {
 		maps.DeleteFunc(pod.Annotations,
 			func(name, _ string) bool { return podspec.IsAgentAnnotation(name) })
 	}
-	pod.Annotations[AnnotationSource] = source
+	pod.Annotations[podspec.AnnotationSource] = source
 	pod.Annotations[AnnotationSeen] = seen
 	return &pod
 }
@@ -126,7 +128,7 @@ func compare(was, now *v1.Pod) Op {
 func sharedAnnotationsEqual(a, b map[string]string) bool {
 	shared := func(m map[string]string) map[string]string {
 		m = maps.Clone(m)
-		for _, key := range []string{AnnotationSource, AnnotationSeen, AnnotationHash,
+		for _, key := range []string{podspec.AnnotationSource, AnnotationSeen, podspec.AnnotationHash,
 			AnnotationManifest} {
 			delete(m, key)
 		}

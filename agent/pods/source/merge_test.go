@@ -19,7 +19,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/agent/placement/allocation/handover"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -67,8 +69,8 @@ func TestMerge(t *testing.T) {
 				testPod("d", phase)},
 			want: []string{"REMOVE a", "DELETE c", "RECONCILE d", "ADD new", "UPDATE b"}},
 		"emptied": {want: []string{"REMOVE a b c d"}},
-		"local annotations": {pods: []*v1.Pod{testPod("a", annotate(AnnotationSource, "x")),
-			testPod("b", annotate(AnnotationHash, "x")),
+		"local annotations": {pods: []*v1.Pod{testPod("a", annotate(podspec.AnnotationSource, "x")),
+			testPod("b", annotate(podspec.AnnotationHash, "x")),
 			testPod("c", annotate(AnnotationSeen, "x")),
 			testPod("d", annotate("mine", "x"))}, want: []string{"UPDATE d"}},
 		"generation alone": {pods: []*v1.Pod{testPod("a", func(p *v1.Pod) { p.Generation = 3 }),
@@ -247,12 +249,12 @@ func TestMux(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feeds := map[string]fakeFeed{}
 		var list []Feed
-		for _, name := range []string{FileSource, HTTPSource, APISource} {
+		for _, name := range []string{FileSource, HTTPSource, podspec.APISource} {
 			feeds[name] = fakeFeed{name, make(chan []*v1.Pod)}
 			list = append(list, feeds[name])
 		}
-		var problems []Problem
-		m := NewMux(MuxConfig{Feeds: list, Report: func(p Problem) {
+		var problems []complaint.Problem
+		m := NewMux(MuxConfig{Feeds: list, Report: func(p complaint.Problem) {
 			problems = append(problems, p)
 		}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -274,7 +276,7 @@ func TestMux(t *testing.T) {
 		feeds[FileSource].sets <- twice
 		next("file ADD a")
 		feeds[FileSource].sets <- twice
-		feeds[APISource].sets <- []*v1.Pod{testPod("b")}
+		feeds[podspec.APISource].sets <- []*v1.Pod{testPod("b")}
 		next("api ADD b")
 		if all() {
 			t.Error("http was not seen")
@@ -288,7 +290,7 @@ func TestMux(t *testing.T) {
 		if !all() {
 			t.Error("all were handled")
 		}
-		if len(problems) != 1 || problems[0].Reason != FailedValidation ||
+		if len(problems) != 1 || problems[0].Reason != manifest.FailedValidation ||
 			problems[0].Name != "ns/a" {
 			t.Errorf("problems %+v, want one", problems)
 		}
@@ -372,7 +374,7 @@ func TestOneUIDInTwoSources(t *testing.T) {
 func TestAPIPodsSpeakForThemselvesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := fakeFeed{FileSource, make(chan []*v1.Pod)}
-		api := fakeFeed{APISource, make(chan []*v1.Pod)}
+		api := fakeFeed{podspec.APISource, make(chan []*v1.Pod)}
 		path := filepath.Join(t.TempDir(), IdentitiesFile)
 		m := NewMux(MuxConfig{Feeds: []Feed{file, api}, Identities: identities(t, path)})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -388,8 +390,8 @@ func TestAPIPodsSpeakForThemselvesOnly(t *testing.T) {
 			p := thief.DeepCopy()
 			p.Annotations = map[string]string{
 				AnnotationManifest: string(uid), cri.AnnotationRoot: "/var/lib/kubelet",
-				handover.Annotation: "{}", AnnotationSource: FileSource, AnnotationSeen: "never",
-				AnnotationHash: string(uid), "numalet.io/of-another-version": "x",
+				handover.Annotation: "{}", podspec.AnnotationSource: FileSource, AnnotationSeen: "never",
+				podspec.AnnotationHash: string(uid), "numalet.io/of-another-version": "x",
 				podspec.AnnotationScope: "pod", "numalet.io": "theirs", "example.com/own": "y",
 			}
 			return p
@@ -403,12 +405,12 @@ func TestAPIPodsSpeakForThemselvesOnly(t *testing.T) {
 				t.Fatalf("a claim on UID %s led to %s", uid, story([]Update{u}))
 			}
 			got := u.Pods[0].Annotations
-			if got[AnnotationSource] != APISource || got[AnnotationSeen] == "never" {
-				t.Errorf("source %q, seen %q", got[AnnotationSource], got[AnnotationSeen])
+			if got[podspec.AnnotationSource] != podspec.APISource || got[AnnotationSeen] == "never" {
+				t.Errorf("source %q, seen %q", got[podspec.AnnotationSource], got[AnnotationSeen])
 			}
-			delete(got, AnnotationSource)
+			delete(got, podspec.AnnotationSource)
 			delete(got, AnnotationSeen)
-			want := map[string]string{AnnotationHash: string(uid), podspec.AnnotationScope: "pod",
+			want := map[string]string{podspec.AnnotationHash: string(uid), podspec.AnnotationScope: "pod",
 				"numalet.io": "theirs", "example.com/own": "y"}
 			if !maps.Equal(got, want) {
 				t.Errorf("it has the annotations %v, want %v", got, want)

@@ -11,7 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // MuxConfig says what to merge.
@@ -21,14 +24,14 @@ type MuxConfig struct {
 	// API server keep their UIDs.
 	Identities *Identities
 	// Report receives the pods that are left out; nil ignores them. It must not block.
-	Report func(Problem)
+	Report func(complaint.Problem)
 }
 
 // Mux merges the sets of all feeds into one stream of changes.
 type Mux struct {
 	feeds   []Feed
 	known   *Identities
-	report  func(Problem)
+	report  func(complaint.Problem)
 	sets    chan set
 	updates chan Update
 
@@ -69,7 +72,7 @@ func (m *Mux) Healthy(now time.Time, limit time.Duration) error {
 func NewMux(c MuxConfig) *Mux {
 	report := c.Report
 	if report == nil {
-		report = func(Problem) {}
+		report = func(complaint.Problem) {}
 	}
 	return &Mux{
 		feeds:   c.Feeds,
@@ -141,7 +144,7 @@ func (m *Mux) merge(ctx context.Context) {
 			return
 		}
 		sets[s.source] = s.pods
-		if m.known != nil && s.source != APISource {
+		if m.known != nil && s.source != podspec.APISource {
 			sets[s.source] = m.known.Of(s.pods)
 		}
 		taken := map[types.UID]string{}
@@ -172,8 +175,8 @@ func beside(taken map[types.UID]string, source string, pods []*v1.Pod) (
 	kept = make([]*v1.Pod, 0, len(pods))
 	for _, p := range pods {
 		if other, is := taken[p.UID]; is {
-			left = append(left, finding{Problem: Problem{Source: source,
-				Name: p.Namespace + "/" + p.Name, Reason: FailedValidation,
+			left = append(left, finding{Problem: complaint.Problem{Source: source,
+				Name: p.Namespace + "/" + p.Name, Reason: manifest.FailedValidation,
 				Message: fmt.Sprintf("a pod of the source %q has the same UID %s; change "+
 					"metadata.uid of one of them", other, p.UID)}})
 			continue

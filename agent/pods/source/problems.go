@@ -7,21 +7,24 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // Problems holds the present problems of manifests.
 type Problems struct {
 	mu  sync.Mutex // guards now
-	now map[problemKey]Problem
+	now map[problemKey]complaint.Problem
 }
 
 type problemKey struct{ source, name string }
 
 // NewProblems returns an empty Problems.
-func NewProblems() *Problems { return &Problems{now: map[problemKey]Problem{}} }
+func NewProblems() *Problems { return &Problems{now: map[problemKey]complaint.Problem{}} }
 
 // Report records a problem; one without a message is over.
-func (p *Problems) Report(problem Problem) {
+func (p *Problems) Report(problem complaint.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := problemKey{problem.Source, problem.Name}
@@ -32,9 +35,9 @@ func (p *Problems) Report(problem Problem) {
 	p.now[key] = problem
 	what := "Manifest refused"
 	switch problem.Reason {
-	case IgnoredField:
+	case manifest.IgnoredField:
 		what = "Manifest with a field that is ignored"
-	case Absent:
+	case manifest.Absent:
 		what = "No manifests"
 	}
 	klog.Background().Info(what, "source", problem.Source, "name", problem.Name,
@@ -42,11 +45,11 @@ func (p *Problems) Report(problem Problem) {
 }
 
 // List returns the problems by source and name.
-func (p *Problems) List() []Problem {
+func (p *Problems) List() []complaint.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := slices.AppendSeq(make([]Problem, 0, len(p.now)), maps.Values(p.now))
-	slices.SortFunc(out, func(a, b Problem) int {
+	out := slices.AppendSeq(make([]complaint.Problem, 0, len(p.now)), maps.Values(p.now))
+	slices.SortFunc(out, func(a, b complaint.Problem) int {
 		return strings.Compare(a.Source+"\x00"+a.Name, b.Source+"\x00"+b.Name)
 	})
 	return out

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
 
@@ -55,7 +56,7 @@ type outcome struct {
 type reader struct {
 	node   string
 	strict bool
-	gates  Gates
+	gates  manifest.Gates
 	bytes  func(path string) (content, error)
 	large  chan struct{} // capacity 1
 	// patience is the constant, except in tests.
@@ -89,15 +90,15 @@ func (r *reader) read(of *reading) outcome {
 		r.large <- struct{}{}
 		defer func() { <-r.large }()
 	}
-	d, err := decode(m.text, false, r.strict)
+	d, err := manifest.Decode(m.text, false, r.strict)
 	if err == nil {
-		err = r.origin(of.path).pod(&d.pods[0])
+		err = r.origin(of.path).pod(&d.Pods[0])
 	}
 	if err != nil {
 		out.invalid = err
 		return out
 	}
-	out.pod, out.ignored = &d.pods[0], d.ignored
+	out.pod, out.ignored = &d.Pods[0], d.Ignored
 	return out
 }
 
@@ -136,9 +137,9 @@ func readManifest(path string) (content, error) {
 	case info.IsDir():
 		return content{}, errDirectory
 	case !info.Mode().IsRegular():
-		return content{}, refuse(Unreadable,
+		return content{}, manifest.Refuse(manifest.Unreadable,
 			"is no regular file; remove it or put the manifest there")
-	case info.Size() > maxManifest:
+	case info.Size() > manifest.MaxBytes:
 		return content{}, errTooLarge
 	case info.Size() == 0:
 		// Empty, or a file of the kernel, whose content may have no end.
@@ -148,15 +149,15 @@ func readManifest(path string) (content, error) {
 	return content{text, info.ModTime()}, err
 }
 
-var errTooLarge = refuse(Unreadable, "the manifest is larger than %d MiB", maxManifest>>20)
+var errTooLarge = manifest.Refuse(manifest.Unreadable, "the manifest is larger than %d MiB", manifest.MaxBytes>>20)
 
 // readLimited reads everything, and refuses more than maxManifest bytes.
 func readLimited(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	data, err := io.ReadAll(io.LimitReader(r, manifest.MaxBytes+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read manifest: %w", err)
-	case len(data) > maxManifest:
+	case len(data) > manifest.MaxBytes:
 		return nil, errTooLarge
 	}
 	return data, nil

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Op is the kind of an Update.
@@ -40,45 +38,14 @@ type Update struct {
 const (
 	FileSource = "file"
 	HTTPSource = "http"
-	APISource  = podspec.APISource
 )
 
 // Annotations that are local to this node.
 const (
-	AnnotationSource = podspec.AnnotationSource
-	AnnotationSeen   = "kubernetes.io/config.seen"
-	AnnotationHash   = "kubernetes.io/config.hash"
-	AnnotationMirror = "kubernetes.io/config.mirror"
+	AnnotationSeen = "kubernetes.io/config.seen"
 	// AnnotationManifest is the UID derived from the manifest of a pod that came without one. The pod
 	// has another UID if another agent started it (Identities). Only pods of files and URLs have it.
 	AnnotationManifest = "numalet.io/manifest"
-)
-
-// Problem prevents a source or one of its pods from being used as written. Each is reported once,
-// and again only if its cause changes. A name has at most one problem: a report replaces the one
-// before, and a report without a message ends it.
-type Problem struct {
-	// Source is FileSource, HTTPSource or APISource.
-	Source string
-	// Name is the file, the URL (with the index of the pod in a list), or the pod's full name.
-	Name   string
-	Reason string
-	// Message is one line.
-	Message string
-}
-
-// The reasons of problems.
-const (
-	// FailedValidation: the pod breaks a rule of the API, or another pod has its name.
-	FailedValidation = "FailedValidation"
-	// Unreadable: file, directory or URL cannot be read.
-	Unreadable = "Unreadable"
-	// Absent: there is nothing at the path of the manifests.
-	Absent = "Absent"
-	// InvalidManifest: the content is not a Pod.
-	InvalidManifest = "InvalidManifest"
-	// IgnoredField: a warning; the pod is used without these fields.
-	IgnoredField = "IgnoredField"
 )
 
 // Feed is one source of pods. Run calls deliver with the full set whenever it may have changed,

@@ -22,20 +22,6 @@ const (
 	reasonTerminating = "Terminating"
 )
 
-// Reasons of pods that the node ended: one that made room for a critical one, one that was evicted
-// because the node ran short, one that ended since the machine goes down, and one whose device failed,
-// for which the kubelet ends none.
-const (
-	ReasonPreempting   = "Preempting"
-	ReasonEvicted      = "Evicted"
-	ReasonShutdown     = "Terminated"
-	ReasonDeviceFailed = "DeviceFailed"
-)
-
-// ReasonVolumeLimit is the kubelet's reason of a pod that is rejected since the node takes no more
-// volumes of a driver.
-const ReasonVolumeLimit = "VolumeAttachmentLimitExceeded"
-
 // disrupted returns the condition of a pod that the node ended for a reason of its own. is reports
 // whether it applies: the pod has ended. As for the kubelet, it is no disruption if the pod exceeded a
 // limit of its own.
@@ -44,8 +30,8 @@ func disrupted(in Input, s v1.PodStatus) (c v1.PodCondition, is bool) {
 		Reason:  v1.PodReasonTerminationByKubelet,
 		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
 	switch in.Stop.Why.Reason {
-	case ReasonPreempting:
-	case ReasonEvicted, ReasonShutdown, ReasonDeviceFailed:
+	case podspec.ReasonPreempting:
+	case podspec.ReasonEvicted, podspec.ReasonShutdown, podspec.ReasonDeviceFailed:
 		c.Message = s.Message
 	default:
 		return c, false
@@ -90,7 +76,7 @@ func conditions(in Input, s v1.PodStatus, phase v1.PodPhase) []v1.PodCondition {
 	if c, has := restartingAll(in, s); has {
 		out = append(out, c)
 	}
-	if in.Infeasible != "" && !Ended(s.Phase) {
+	if in.Infeasible != "" && !podspec.Ended(s.Phase) {
 		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue,
 			Reason: v1.PodReasonInfeasible, Message: in.Infeasible})
 	}
@@ -153,7 +139,7 @@ func containersReady(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	open := unready(sidecarStatuses(pod, s))
-	statuses := ByContainer(&s)
+	statuses := podspec.ByContainer(&s)
 	for i := range pod.Spec.Containers { // in the order of the spec
 		name := pod.Spec.Containers[i].Name
 		if status := statuses[name]; status == nil || !status.Ready {

@@ -243,25 +243,6 @@ func lost(id, message string) v1.ContainerState {
 		ExitCode: lostExitCode, Reason: ReasonStatusUnknown, Message: message, ContainerID: id}}
 }
 
-// ByContainer returns pointers to the statuses in s, of all kinds of containers, by name.
-func ByContainer(s *v1.PodStatus) map[string]*v1.ContainerStatus {
-	out := map[string]*v1.ContainerStatus{}
-	for _, list := range [][]v1.ContainerStatus{
-		s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses,
-	} {
-		for i := range list {
-			out[list[i].Name] = &list[i]
-		}
-	}
-	return out
-}
-
 func containerID(in Input, record cri.Container) string {
 	return in.Node.Runtime + "://" + record.ID
-}
-
-// RuntimeID returns the runtime's id of a container, from that of its status.
-func RuntimeID(containerID string) string {
-	_, id, _ := strings.Cut(containerID, "://")
-	return id
 }

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // The health of a container's devices is updated while it holds them, and stays afterwards.
@@ -24,7 +25,7 @@ func TestDevicesOfAStatus(t *testing.T) {
 		for name, want := range map[string]v1.ResourceHealthStatus{
 			"init": "Healthy", "main": "Unhealthy",
 		} {
-			got := ByContainer(&s)[name].AllocatedResourcesStatus
+			got := podspec.ByContainer(&s)[name].AllocatedResourcesStatus
 			if len(got) != 1 || got[0].Resources[0].Health != want {
 				t.Errorf("container %s has %+v, want %s", name, got, want)
 			}
@@ -33,7 +34,7 @@ func TestDevicesOfAStatus(t *testing.T) {
 	s := Generate(in)
 	check(s)
 	check(Generate(Input{Pod: pod, Previous: s})) // the pod has released its devices
-	if s := Generate(Input{Pod: pod}); ByContainer(&s)["main"].AllocatedResourcesStatus != nil {
+	if s := Generate(Input{Pod: pod}); podspec.ByContainer(&s)["main"].AllocatedResourcesStatus != nil {
 		t.Errorf("without devices there is %+v", s)
 	}
 }

@@ -78,7 +78,7 @@ type Stopping struct {
 // Generate returns the pod's status.
 func Generate(in Input) v1.PodStatus {
 	in.derived = derived{
-		records: in.Observed.Records(), was: ByContainer(&in.Previous),
+		records: in.Observed.Records(), was: podspec.ByContainer(&in.Previous),
 		uninitialized: NextInit(in.Pod, in.Facts) < len(in.Pod.Spec.InitContainers),
 		restarts:      RestartAll(in.Pod, in.Observed),
 	}
@@ -93,7 +93,7 @@ func Generate(in Input) v1.PodStatus {
 	var is v1.PodPhase
 	s.Phase, is = phase(in)
 	s.Reason, s.Message = in.Stop.Why.Reason, in.Stop.Why.Message
-	if s.Reason == "" && Ended(in.Previous.Phase) {
+	if s.Reason == "" && podspec.Ended(in.Previous.Phase) {
 		s.Reason, s.Message = in.Previous.Reason, in.Previous.Message
 	}
 	s.Conditions = conditions(in, s, is)
@@ -183,13 +183,13 @@ func seconds(t time.Time) metav1.Time {
 // has failed. Of a pod that waits only for its claims, conditions tell the final phase.
 func phase(in Input) (told, conditions v1.PodPhase) {
 	was := in.Previous.Phase
-	if Ended(was) {
+	if podspec.Ended(was) {
 		return was, was
 	}
 	now := Phase(in.Pod, in.Facts)
 	running := anyRunning(in.Observed)
 	switch {
-	case (running || in.Stop.Holds) && Ended(now):
+	case (running || in.Stop.Holds) && podspec.Ended(now):
 		told = cmp.Or(was, v1.PodRunning)
 		if running {
 			return told, told

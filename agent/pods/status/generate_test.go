@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func TestGenerate(t *testing.T) {
@@ -143,7 +144,7 @@ func TestGenerate(t *testing.T) {
 			name: "made way for a critical pod, before it has stopped", pod: "Always web",
 			observed: "sandbox web",
 			edit: func(in *Input) {
-				in.Stop = Stopping{Terminating: true, Why: Reason{ReasonPreempting, "m"}}
+				in.Stop = Stopping{Terminating: true, Why: Reason{podspec.ReasonPreempting, "m"}}
 			},
 			want: "Running Preempting: m\nweb #0 running, ready",
 		},
@@ -299,7 +300,7 @@ func TestWhatIsKept(t *testing.T) {
 
 // A pod that the node ends for its own reasons is disrupted, in the words of its status.
 func TestReasonsOfDisruptions(t *testing.T) {
-	for _, reason := range []string{ReasonEvicted, ReasonShutdown, ReasonDeviceFailed} {
+	for _, reason := range []string{podspec.ReasonEvicted, podspec.ReasonShutdown, podspec.ReasonDeviceFailed} {
 		s := Generate(Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox! web=143")},
 			Now: t0, Stop: Stopping{Terminating: true, Why: Reason{reason, "m"}}})
 		if c := conditionOf(s, v1.DisruptionTarget); c == nil || c.Message != "m" || s.Reason != reason ||
@@ -312,7 +313,7 @@ func TestReasonsOfDisruptions(t *testing.T) {
 // A preempted pod gets the condition once it has ended, and keeps it.
 func TestDisrupted(t *testing.T) {
 	in := Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox web")}, Now: t0,
-		Stop: Stopping{Terminating: true, Why: Reason{ReasonPreempting, "m"}}}
+		Stop: Stopping{Terminating: true, Why: Reason{podspec.ReasonPreempting, "m"}}}
 	for i, want := range []bool{false, true, true} {
 		if i > 0 {
 			in.Observed = observe("sandbox! web=143")
@@ -339,11 +340,11 @@ func TestDisrupted(t *testing.T) {
 // A pod that exceeded a limit of its own is not disrupted, also after a restart of the agent.
 func TestOwnLimitIsNoDisruption(t *testing.T) {
 	in := Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox! web=143")}, Now: t0,
-		Stop: Stopping{Terminating: true, Why: Reason{ReasonEvicted, "m"}, OwnLimit: true}}
+		Stop: Stopping{Terminating: true, Why: Reason{podspec.ReasonEvicted, "m"}, OwnLimit: true}}
 	for _, stop := range []Stopping{in.Stop, {Terminating: true}, {}} {
 		in.Stop = stop
 		in.Previous = Generate(in)
-		if s := in.Previous; s.Phase != v1.PodFailed || s.Reason != ReasonEvicted ||
+		if s := in.Previous; s.Phase != v1.PodFailed || s.Reason != podspec.ReasonEvicted ||
 			conditionOf(s, v1.DisruptionTarget) != nil {
 			t.Errorf("with %+v it says %+v", stop, s)
 		}

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Merge returns the status that the API server should have, given that it has api and the node
@@ -11,9 +13,9 @@ import (
 // keep their time.
 func Merge(api, own v1.PodStatus) v1.PodStatus {
 	out := Adopt(own, api)
-	if Ended(api.Phase) {
+	if podspec.Ended(api.Phase) {
 		out.Phase = api.Phase
-		if !Ended(own.Phase) {
+		if !podspec.Ended(own.Phase) {
 			out.Reason, out.Message = api.Reason, api.Message
 		}
 	}
@@ -37,7 +39,7 @@ func Merge(api, own v1.PodStatus) v1.PodStatus {
 // does.
 func Adopt(own, api v1.PodStatus) v1.PodStatus {
 	disrupts := func(c v1.PodCondition) bool {
-		return c.Type == v1.DisruptionTarget && Ended(own.Phase)
+		return c.Type == v1.DisruptionTarget && podspec.Ended(own.Phase)
 	}
 	var conditions []v1.PodCondition
 	for _, c := range own.Conditions {

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // FuzzMerge: merging again changes nothing, whatever the API server has, so nothing is written
@@ -29,7 +31,7 @@ func FuzzMerge(f *testing.F) {
 		if twice := Merge(once, own); !equality.Semantic.DeepEqual(once, twice) {
 			t.Errorf("there %s, here %s:\n%+v\nand then\n%+v", there, here, once, twice)
 		}
-		if Ended(api.Phase) && once.Phase != api.Phase {
+		if podspec.Ended(api.Phase) && once.Phase != api.Phase {
 			t.Errorf("%s became %s", api.Phase, once.Phase)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reason explains a state: a word for programs and a sentence for people.
@@ -48,11 +49,6 @@ func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
 	}
 }
 
-// Ended reports whether a phase is final.
-func Ended(phase v1.PodPhase) bool {
-	return phase == v1.PodSucceeded || phase == v1.PodFailed
-}
-
 // fate says what happened to a container, and what will happen.
 type fate int
 
@@ -75,7 +71,7 @@ func (s Started) fateOf(pod *v1.Pod, c *v1.Container, waiting map[string]Reason)
 	if record.State != cri.ContainerExited {
 		return runs
 	}
-	if again || Restarts(pod, c, record.Exit.Code) {
+	if again || podspec.Restarts(pod, c, record.Exit.Code) {
 		return runs
 	}
 	if record.Exit.Code == 0 {
@@ -107,7 +103,7 @@ func MayRemakeSandbox(pod *v1.Pod, observed cri.Pod) bool {
 		return true
 	}
 	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
-		return Restarts(pod, &c, 1)
+		return podspec.Restarts(pod, &c, 1)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func TestPhase(t *testing.T) {
@@ -120,7 +121,7 @@ func TestRestarts(t *testing.T) {
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
 		for code, want := range []bool{tc.zero, tc.one} {
-			if got := Restarts(pod, &tc.container, int32(code)); got != want {
+			if got := podspec.Restarts(pod, &tc.container, int32(code)); got != want {
 				t.Errorf("%+v: restarts after %d: %v, want %v", tc, code, got, want)
 			}
 		}

@@ -16,8 +16,8 @@ func Recalled(pod *v1.Pod, own, reported v1.PodStatus) v1.PodStatus {
 	own.InitContainerStatuses = slices.Clone(own.InitContainerStatuses)
 	own.ContainerStatuses = slices.Clone(own.ContainerStatuses)
 	own.Conditions = slices.Clone(own.Conditions)
-	was := ByContainer(&reported)
-	for name, now := range ByContainer(&own) {
+	was := podspec.ByContainer(&reported)
+	for name, now := range podspec.ByContainer(&own) {
 		before := was[name]
 		if before == nil || before.ContainerID != now.ContainerID || now.State.Running == nil {
 			continue
@@ -32,14 +32,14 @@ func Recalled(pod *v1.Pod, own, reported v1.PodStatus) v1.PodStatus {
 // Unproven returns what an earlier run reported without what probes had found: that containers with such
 // probes have started or are ready. The agent asks them anew (ChangeContainerStatusOnKubeletRestart).
 func Unproven(pod *v1.Pod, reported v1.PodStatus) v1.PodStatus {
-	if Ended(reported.Phase) || reported.Phase == "" {
+	if podspec.Ended(reported.Phase) || reported.Phase == "" {
 		return reported
 	}
 	before := reported
 	reported.InitContainerStatuses = slices.Clone(reported.InitContainerStatuses)
 	reported.ContainerStatuses = slices.Clone(reported.ContainerStatuses)
 	reported.Conditions = slices.Clone(reported.Conditions)
-	statuses := ByContainer(&reported)
+	statuses := podspec.ByContainer(&reported)
 	for c := range podspec.Containers(pod) {
 		s := statuses[c.Name]
 		if s == nil || s.State.Running == nil {

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // The reported state of the same runs of containers is kept, that of other runs is not.
@@ -19,7 +21,7 @@ func TestRecalled(t *testing.T) {
 	}
 	in := Input{Pod: pod, Facts: Facts{Observed: observe("sandbox db web side")}, Now: at(50)}
 	told := Generate(in)
-	for name, c := range ByContainer(&told) {
+	for name, c := range podspec.ByContainer(&told) {
 		c.Started, c.Ready = ptr.To(true), name != "db"
 	}
 	before := told.DeepCopy()
@@ -29,8 +31,8 @@ func TestRecalled(t *testing.T) {
 		told.Conditions[i].LastTransitionTime.Time = at(10)
 	}
 	got := Recalled(pod, own, told)
-	for name, c := range ByContainer(&got) {
-		if was := ByContainer(before)[name]; c.Ready != was.Ready || !*c.Started {
+	for name, c := range podspec.ByContainer(&got) {
+		if was := podspec.ByContainer(before)[name]; c.Ready != was.Ready || !*c.Started {
 			t.Errorf("%s: started %v, ready %v", name, *c.Started, c.Ready)
 		}
 	}
@@ -46,7 +48,7 @@ func TestRecalled(t *testing.T) {
 			t.Errorf("all are ready: %+v", is)
 		}
 	}
-	for _, c := range ByContainer(&told) {
+	for _, c := range podspec.ByContainer(&told) {
 		c.ContainerID = "sim://another"
 	}
 	if diff := cmp.Diff(own.ContainerStatuses, Recalled(pod, own, told).ContainerStatuses); diff != "" {
@@ -66,7 +68,7 @@ func TestUnproven(t *testing.T) {
 	pod.Spec.Containers[2].LivenessProbe = &v1.Probe{}
 	in := Input{Pod: pod, Facts: Facts{Observed: observe("sandbox db none web side")}, Now: at(50)}
 	told := Generate(in)
-	for _, c := range ByContainer(&told) {
+	for _, c := range podspec.ByContainer(&told) {
 		c.Started, c.Ready = ptr.To(true), true
 	}
 	before := told.DeepCopy()
@@ -74,7 +76,7 @@ func TestUnproven(t *testing.T) {
 	for name, want := range map[string]string{
 		"side": "false false", "db": "true false", "none": "true true", "web": "true true",
 	} {
-		c := ByContainer(&got)[name]
+		c := podspec.ByContainer(&got)[name]
 		if is := fmt.Sprint(*c.Started, c.Ready); is != want {
 			t.Errorf("%s: started, ready: %s, want %s", name, is, want)
 		}

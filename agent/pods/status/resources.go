@@ -120,7 +120,7 @@ func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 // tellPodResources sets the resources of the whole pod: what its containers have, or will have, and
 // what resource claims bring. The runtime's report of a container includes the latter.
 func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
-	has, options := ByContainer(s), podspec.Sum()
+	has, options := podspec.ByContainer(s), podspec.Sum()
 	options.ExcludeOverhead = true
 	brought := len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0
 	applied := outline(pod, func(c *v1.Container) v1.ResourceRequirements {

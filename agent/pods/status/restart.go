@@ -9,23 +9,6 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Restarts reports whether a regular container that exited with code is started again, alone or
-// with all others. A matching rule of the container decides, else its own policy, else the pod's
-// (KEP-5307, KEP-5532).
-func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
-	if rule(c, code) != "" {
-		return true
-	}
-	switch policy(pod, c) {
-	case v1.ContainerRestartPolicyNever:
-		return false
-	case v1.ContainerRestartPolicyOnFailure:
-		return code != 0
-	default:
-		return true
-	}
-}
-
 // RestartsInit does the same for an init container: one that is not a sidecar runs until it
 // succeeds, unless its policy is Never and no rule matches.
 func RestartsInit(pod *v1.Pod, c *v1.Container, exit cri.Exit) bool {
@@ -35,7 +18,7 @@ func RestartsInit(pod *v1.Pod, c *v1.Container, exit cri.Exit) bool {
 	case InitSucceeded(exit):
 		return false
 	default:
-		return rule(c, exit.Code) != "" || !NeverRestarts(pod, c)
+		return podspec.RestartRule(c, exit.Code) != "" || !podspec.NeverRestarts(pod, c)
 	}
 }
 
@@ -47,33 +30,6 @@ const reasonOOMKilled = "OOMKilled"
 // and its work is half done.
 func InitSucceeded(exit cri.Exit) bool {
 	return exit.Code == 0 && exit.Reason != reasonOOMKilled
-}
-
-// NeverRestarts reports whether the container's policy, or else the pod's, is Never. Rules may
-// still restart it.
-func NeverRestarts(pod *v1.Pod, c *v1.Container) bool {
-	return policy(pod, c) == v1.ContainerRestartPolicyNever
-}
-
-func policy(pod *v1.Pod, c *v1.Container) v1.ContainerRestartPolicy {
-	if c.RestartPolicy != nil {
-		return *c.RestartPolicy
-	}
-	return v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
-}
-
-// rule returns the action of the container's first rule that matches the exit code; "": none does.
-func rule(c *v1.Container, code int32) v1.ContainerRestartRuleAction {
-	for _, r := range c.RestartPolicyRules {
-		if r.ExitCodes == nil {
-			continue
-		}
-		in := slices.Contains(r.ExitCodes.Values, code)
-		if in == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return r.Action
-		}
-	}
-	return ""
 }
 
 // NextInit returns the index of the init container that the pod waits for: one that has not

@@ -38,7 +38,7 @@ func RestartAll(pod *v1.Pod, observed cri.Pod) sets.Set[string] {
 		}
 		seen.Insert(record.Name)
 		if record.State == cri.ContainerExited &&
-			rule(c, record.Exit.Code) == v1.ContainerRestartRuleActionRestartAllContainers {
+			podspec.RestartRule(c, record.Exit.Code) == v1.ContainerRestartRuleActionRestartAllContainers {
 			out.Insert(record.Name)
 		}
 	}
@@ -79,7 +79,7 @@ func restartsAll(in Input) bool {
 // Attempt returns the attempt number of the next container, given the pod's status, if the last one
 // has no record.
 func Attempt(s v1.PodStatus, container string) uint32 {
-	was := ByContainer(&s)[container]
+	was := podspec.ByContainer(&s)[container]
 	if was == nil {
 		return 0
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // said is a pod of the API server's with a status.
@@ -25,7 +26,7 @@ func said(s v1.PodStatus) *v1.Pod {
 }
 
 func (l *Loop) apiSays(t *testing.T, op source.Op, p *v1.Pod) {
-	l.update(t.Context(), source.Update{Op: op, Source: source.APISource, Pods: []*v1.Pod{p}})
+	l.update(t.Context(), source.Update{Op: op, Source: podspec.APISource, Pods: []*v1.Pod{p}})
 }
 
 // A pod that the API server says has ended is not admitted and never started: its worker finds that
@@ -158,8 +159,8 @@ func TestEndsComeBeforeUpdates(t *testing.T) {
 		go func() { ran <- l.Run(ctx) }()
 		next := examplePod()
 		next.UID, next.Name = "next", "b"
-		updates <- source.Update{Op: source.ADD, Source: source.APISource, Pods: []*v1.Pod{next}}
-		updates <- source.Update{Source: source.APISource, Op: source.ADD} // the first was handled
+		updates <- source.Update{Op: source.ADD, Source: podspec.APISource, Pods: []*v1.Pod{next}}
+		updates <- source.Update{Source: podspec.APISource, Op: source.ADD} // the first was handled
 		cancel()
 		if err := <-ran; err != nil {
 			t.Fatal(err)

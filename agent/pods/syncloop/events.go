@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // update feeds what a source reports of pods.
@@ -21,7 +22,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range pod.InOrder(u.Pods, runs) {
 		klog.FromContext(ctx).V(2).Info("Pod "+string(u.Op), "pod", klog.KObj(p),
 			"podUID", p.UID, "source", u.Source)
-		e := pod.Event{Pod: p, FromAPI: u.Source == source.APISource, Runtime: l.runtimeOf(p)}
+		e := pod.Event{Pod: p, FromAPI: u.Source == podspec.APISource, Runtime: l.runtimeOf(p)}
 		switch u.Op {
 		case source.ADD, source.UPDATE:
 			e.Kind = pod.Desired
@@ -57,8 +58,8 @@ func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
 	observed, _ := l.cfg.Runtime(p.UID)
 	r := l.observed(p.UID)
 	r.Admitted = l.cfg.Admitted(observed)
-	r.Ended = status.Ended(p.Status.Phase) ||
-		status.Ended(status.Phase(p, status.Facts{Observed: observed}))
+	r.Ended = podspec.Ended(p.Status.Phase) ||
+		podspec.Ended(status.Phase(p, status.Facts{Observed: observed}))
 	return r
 }
 

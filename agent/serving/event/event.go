@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -119,8 +119,8 @@ func (r *Recorder) OnNode(eventType, reason, message string) {
 func (r *Recorder) List() []v1.Event { return r.memory.list() }
 
 // Route lists them as a v1.EventList.
-func (r *Recorder) Route() server.Route {
-	return server.JSONRoute("/events", func() any {
+func (r *Recorder) Route() route.Route {
+	return route.JSON("/events", func() any {
 		list := v1.EventList{Items: r.List()}
 		list.Kind, list.APIVersion = "EventList", "v1"
 		return list

@@ -9,8 +9,6 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/source"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric"
@@ -79,7 +77,7 @@ func staticLabel(pod *v1.Pod) string {
 }
 
 func fromAPI(pod *v1.Pod) bool {
-	return pod.Annotations[source.AnnotationSource] == source.APISource
+	return pod.Annotations[podspec.AnnotationSource] == podspec.APISource
 }
 
 // Restarted counts a pod that was desired again before its earlier life had ended.
@@ -143,7 +141,7 @@ func reasonLabel(reason string) string {
 		reason == handlers.ReasonSysctl, reason == handlers.ReasonPlacement,
 		reason == handlers.ReasonChoice, reason == allocation.ReasonChosen,
 		reason == allocation.ReasonOwned, reason == cpumanager.ReasonSMTAlignment,
-		reason == status.ReasonVolumeLimit:
+		reason == podspec.ReasonVolumeLimit:
 		return reason
 	}
 	return "Other"

@@ -12,9 +12,9 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/podworker"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // startBuckets and pullBuckets are the kubelet's, in seconds.
@@ -92,7 +92,7 @@ func (s *starts) status(c podstatus.Change, now time.Time) {
 			s.pods[c.Pod.UID].created = at.Time
 		}
 	case !known:
-	case c.Ends(), status.Ended(c.After.Phase):
+	case c.Ends(), podspec.Ended(c.After.Phase):
 		delete(s.pods, c.Pod.UID)
 	default:
 		s.followLocked(c, pod, now)

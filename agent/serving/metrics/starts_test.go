@@ -14,9 +14,9 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/podworker"
-	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // fresh returns the metrics of an agent that has just started, and their registry.
@@ -233,7 +233,7 @@ func TestPodOfTheAPIServerStarts(t *testing.T) {
 		m, registry := fresh(t)
 		pod := testPod()
 		pod.Spec.InitContainers = nil
-		pod.Annotations = map[string]string{source.AnnotationSource: source.APISource}
+		pod.Annotations = map[string]string{podspec.AnnotationSource: podspec.APISource}
 		pod.CreationTimestamp = metav1.Now()
 		time.Sleep(time.Second)
 		pending := v1.PodStatus{Phase: v1.PodPending}

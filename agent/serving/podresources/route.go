@@ -7,25 +7,25 @@ import (
 	"google.golang.org/protobuf/proto"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // Routes serve the answers of List and GetAllocatableResources as JSON, for clients that can only
 // use HTTP.
-func (s *Server) Routes() []server.Route {
-	return []server.Route{
-		route("/podresources", func() proto.Message {
+func (s *Server) Routes() []route.Route {
+	return []route.Route{
+		answered("/podresources", func() proto.Message {
 			return &podresourcesv1.ListPodResourcesResponse{PodResources: s.feed.refresh().list()}
 		}),
-		route("/podresources/allocatable", func() proto.Message {
+		answered("/podresources/allocatable", func() proto.Message {
 			return s.feed.refresh().from.allocatable()
 		}),
 	}
 }
 
-func route(pattern string, message func() proto.Message) server.Route {
-	return server.Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
+func answered(pattern string, message func() proto.Message) route.Route {
+	return route.Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
 		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message())
-		server.Answer(w, text, err)
+		route.Answer(w, text, err)
 	})
 }

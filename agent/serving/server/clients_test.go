@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/internal/bounded"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // Clients that hold connections, without requests or without reading answers, do not keep others
 // from being answered. The oldest of them are disconnected.
 func TestClientsThatHoldConnections(t *testing.T) {
 	huge := strings.Repeat("x", 32<<20)
-	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
+	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []route.Route{
 		{Method: "GET", Pattern: "/huge", Handler: http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) { Answer(w, []byte(huge), nil) })},
+			func(w http.ResponseWriter, _ *http.Request) { route.Answer(w, []byte(huge), nil) })},
 	}}}})
 	addr := s.Addrs()[0]
 	for name, request := range map[string]string{

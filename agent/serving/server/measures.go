@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // The values of the label server_type.
@@ -40,7 +41,7 @@ func newMeasures() *measures {
 
 // count wraps next and counts the requests to a listener of that type. It labels them with the
 // first part of their path if a route has it.
-func (m *measures) count(serverType string, routes []Route, next http.Handler) http.Handler {
+func (m *measures) count(serverType string, routes []route.Route, next http.Handler) http.Handler {
 	roots := map[string]bool{}
 	for _, r := range routes {
 		roots[root(r.Pattern)] = true

@@ -8,10 +8,12 @@ import (
 
 	clientmetrics "k8s.io/client-go/tools/metrics"
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/internal/route"
 )
 
 // show returns the answer of a route.
-func show(r Route) string {
+func show(r route.Route) string {
 	w := httptest.NewRecorder()
 	r.Handler.ServeHTTP(w, httptest.NewRequest(r.Method, r.Pattern, nil))
 	return w.Body.String()

@@ -19,35 +19,16 @@ import (
 	"k8s.io/component-base/tracing"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/route"
 )
 
-// Route serves requests of one method. Packages export routes to what they know; the composition
-// assigns them to listeners.
-type Route struct {
-	// Method is an HTTP method; a route for GET also answers HEAD. "": every method.
-	Method string
-	// Pattern is a pattern of http.ServeMux without a method.
-	Pattern string
-	Handler http.Handler
-	// Slash allows a slash at the end of the path, as old clients send it.
-	Slash bool
-	// Stream: the answer is sent while it is made, and has no time limit. Other answers are made in
-	// memory first, one for all concurrent requests of the same kind.
-	Stream bool
-}
-
-// Get answers GET requests.
-func Get(pattern string, answer http.HandlerFunc) Route {
-	return Route{Method: http.MethodGet, Pattern: pattern, Handler: answer}
-}
-
 // PodsRoute lists pods as a v1.PodList.
-func PodsRoute(pods func() []*v1.Pod) Route { return listRoute("/pods", pods) }
+func PodsRoute(pods func() []*v1.Pod) route.Route { return listRoute("/pods", pods) }
 
-func listRoute(pattern string, pods func() []*v1.Pod) Route {
-	r := Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
+func listRoute(pattern string, pods func() []*v1.Pod) route.Route {
+	r := route.Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
 		text, err := json.Marshal(podList(pods()))
-		Answer(w, text, err)
+		route.Answer(w, text, err)
 	})
 	r.Slash = true
 	return r
@@ -67,7 +48,7 @@ func podList(pods []*v1.Pod) v1.PodList {
 // AllocatedRoutes list the pods that have not ended with the resources they were admitted with, and
 // serve one of them by name, or by name and UID (KubeletAllocatedPodsEndpoint). They have no
 // statuses.
-func AllocatedRoutes(pods func() []*v1.Pod) []Route {
+func AllocatedRoutes(pods func() []*v1.Pod) []route.Route {
 	allocated := func() (out []*v1.Pod) {
 		for _, pod := range pods() {
 			if phase := pod.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
@@ -83,91 +64,34 @@ func AllocatedRoutes(pods func() []*v1.Pod) []Route {
 			if pod.Namespace == r.PathValue("namespace") && pod.Name == r.PathValue("pod") &&
 				pod.UID == uid {
 				text, err := json.Marshal(pod)
-				Answer(w, text, err)
+				route.Answer(w, text, err)
 				return
 			}
 		}
 		http.Error(w, "pod not found", http.StatusNotFound)
 	}
 	const all = "/allocatedPods"
-	return []Route{
+	return []route.Route{
 		listRoute(all, allocated),
-		Get(all+"/{namespace}/{pod}", one), Get(all+"/{namespace}/{pod}/{uid}", one),
+		route.Get(all+"/{namespace}/{pod}", one), route.Get(all+"/{namespace}/{pod}/{uid}", one),
 	}
 }
 
 // MetricsRoute serves the gathered metrics, and those of the process and its libraries.
-func MetricsRoute(from metrics.Gatherer) Route {
-	return Route{Method: http.MethodGet, Pattern: "/metrics",
+func MetricsRoute(from metrics.Gatherer) route.Route {
+	return route.Route{Method: http.MethodGet, Pattern: "/metrics",
 		Handler: metrics.HandlerFor(withLibraries{from}, metrics.HandlerOpts{})}
 }
 
 // SLIRoute serves the results of health checks as metrics. A process has one set of them.
-func SLIRoute() Route {
-	var out Installed
+func SLIRoute() route.Route {
+	var out route.Installed
 	slis.SLIMetrics{}.Install(&out)
 	return out[0]
 }
 
-// JSONRoute serves the present value.
-func JSONRoute(pattern string, value func() any) Route {
-	return Get(pattern, func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })
-}
-
-// DisabledRoute answers every request that matches pattern with the reason why it is not served.
-func DisabledRoute(pattern, why string) Route {
-	return Route{Pattern: pattern, Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, why, http.StatusMethodNotAllowed)
-		})}
-}
-
-// WriteJSON answers with a value as indented JSON.
-func WriteJSON(w http.ResponseWriter, value any) {
-	text, err := json.MarshalIndent(value, "", "  ")
-	Answer(w, append(text, '\n'), err)
-}
-
-// Answer answers with JSON, unless its making failed.
-func Answer(w http.ResponseWriter, text []byte, err error) {
-	if err != nil {
-		http.Error(w, "encode answer: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // an error means that the client has gone
-}
-
-// Refusal is a plain-text answer to a request that is not served.
-type Refusal struct {
-	Code int
-	Text string
-}
-
-// Refuse returns a refusal.
-func Refuse(code int, format string, args ...any) *Refusal {
-	return &Refusal{code, fmt.Sprintf(format, args...)}
-}
-
-func (r *Refusal) Error() string { return r.Text }
-
-// Answer sends the refusal.
-func (r *Refusal) Answer(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(r.Code)
-	_, _ = w.Write([]byte(r.Text)) // an error means that the client has gone
-}
-
-// Installed collects the routes that a library installs.
-type Installed []Route
-
-// Handle collects a handler.
-func (r *Installed) Handle(pattern string, handler http.Handler) {
-	*r = append(*r, Route{Method: http.MethodGet, Pattern: pattern, Handler: handler})
-}
-
-func healthRoutes(checks []healthz.HealthChecker) []Route {
-	var out Installed
+func healthRoutes(checks []healthz.HealthChecker) []route.Route {
+	var out route.Installed
 	healthz.InstallHandler(&out, checks...)
 	return out
 }
@@ -189,9 +113,9 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // join returns one handler for all routes. Paths without a route get 404, whatever the method.
-func join(all []Route, under *underWay, spans trace.TracerProvider) (http.Handler, error) {
+func join(all []route.Route, under *underWay, spans trace.TracerProvider) (http.Handler, error) {
 	patterns := map[string]methods{}
-	for _, r := range append(all, Route{Pattern: "/", Handler: http.NotFoundHandler()}) {
+	for _, r := range append(all, route.Route{Pattern: "/", Handler: http.NotFoundHandler()}) {
 		if !r.Stream {
 			r.Handler = newWhole(r.Handler, under)
 		}
@@ -199,13 +123,13 @@ func join(all []Route, under *underWay, spans trace.TracerProvider) (http.Handle
 		if spans != nil {
 			r.Handler = tracing.WithTracing(r.Handler, spans, r.Pattern)
 		}
-		if err := r.add(patterns, r.Pattern); err != nil {
+		if err := add(r, patterns, r.Pattern); err != nil {
 			return nil, err
 		}
 		if !r.Slash {
 			continue
 		}
-		if err := r.add(patterns, r.Pattern+"/{$}"); err != nil {
+		if err := add(r, patterns, r.Pattern+"/{$}"); err != nil {
 			return nil, err
 		}
 	}
@@ -217,7 +141,7 @@ func join(all []Route, under *underWay, spans trace.TracerProvider) (http.Handle
 }
 
 // add registers the route under a pattern.
-func (r Route) add(patterns map[string]methods, pattern string) error {
+func add(r route.Route, patterns map[string]methods, pattern string) error {
 	m := patterns[pattern]
 	if m == nil {
 		m = methods{}
@@ -234,8 +158,8 @@ func (r Route) add(patterns map[string]methods, pattern string) error {
 }
 
 // RunningRoute lists the pods that run, as the runtime knows them, with their running containers.
-func RunningRoute(all func() []cri.Pod) Route {
-	return JSONRoute("/runningpods/{$}", func() any { return running(all()) })
+func RunningRoute(all func() []cri.Pod) route.Route {
+	return route.JSON("/runningpods/{$}", func() any { return running(all()) })
 }
 
 func running(all []cri.Pod) v1.PodList {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/internal/bounded"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // Config lists the listeners. Handlers are called from many goroutines.
@@ -42,7 +43,7 @@ type Listener struct {
 	// Authorize wraps everything that is served, including /healthz, and answers requests that are not
 	// allowed; nil: everybody is allowed.
 	Authorize func(http.Handler) http.Handler
-	Routes    []Route
+	Routes    []route.Route
 	// Settings names the settings to change if the address cannot be used.
 	Settings string
 	// Type is the label of counted requests, ReadOnly or ReadWrite; "": they are not counted.
@@ -94,7 +95,7 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-func open(l Listener, health []Route, under *underWay, m *measures, spans trace.TracerProvider) (
+func open(l Listener, health []route.Route, under *underWay, m *measures, spans trace.TracerProvider) (
 	*endpoint, error) {
 	routes := slices.Concat(health, l.Routes)
 	handler, err := join(routes, under, spans)

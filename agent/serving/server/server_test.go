@@ -27,6 +27,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/internal/version"
 )
 
@@ -81,8 +82,8 @@ func TestPorts(t *testing.T) {
 	running := metrics.NewGauge(&metrics.GaugeOpts{Name: "kubelet_mirror_pods", Help: "test"})
 	registry.MustRegister(running)
 	running.Set(3)
-	text := func(method, pattern, text string) Route {
-		return Route{Method: method, Pattern: pattern, Handler: http.HandlerFunc(
+	text := func(method, pattern, text string) route.Route {
+		return route.Route{Method: method, Pattern: pattern, Handler: http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })}
 	}
 	s, _ := start(t, Config{
@@ -92,15 +93,15 @@ func TestPorts(t *testing.T) {
 			}
 			return nil
 		})},
-		Listeners: []Listener{{Address: anyPort}, {Address: anyPort, Routes: []Route{
+		Listeners: []Listener{{Address: anyPort}, {Address: anyPort, Routes: []route.Route{
 			PodsRoute(func() []*v1.Pod {
 				return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}}
 			}),
 			MetricsRoute(registry),
-			JSONRoute("/more", func() any { return []string{"and more"} }),
+			route.JSON("/more", func() any { return []string{"and more"} }),
 			text("POST", "/ask", "answer"),
 			text("GET", "/both", "got"), text("POST", "/both", "taken"),
-			DisabledRoute("/off/", "switched off"),
+			route.Disabled("/off/", "switched off"),
 		}}},
 	})
 	health, readOnly := s.Addrs()[0], s.Addrs()[1]
@@ -159,7 +160,7 @@ func TestPorts(t *testing.T) {
 
 func TestPodListOfNothing(t *testing.T) {
 	none := PodsRoute(func() []*v1.Pod { return nil })
-	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{none}}}})
+	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []route.Route{none}}}})
 	_, body := request(t, "GET", s.Addrs()[0], "/pods")
 	var list map[string]any
 	if err := json.Unmarshal([]byte(body), &list); err != nil {
@@ -203,8 +204,8 @@ func TestAddressSoonFree(t *testing.T) {
 }
 
 func TestTwoHandlers(t *testing.T) {
-	_, err := New(Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
-		JSONRoute("/healthz", func() any { return nil }),
+	_, err := New(Config{Listeners: []Listener{{Address: anyPort, Routes: []route.Route{
+		route.JSON("/healthz", func() any { return nil }),
 	}}}})
 	if err == nil || err.Error() != "serve GET /healthz: two handlers" {
 		t.Errorf("New: %v", err)
@@ -256,7 +257,7 @@ func TestTLSAndAuthorize(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		},
-		Routes: []Route{JSONRoute("/secret", func() any { return "treasure" })},
+		Routes: []route.Route{route.JSON("/secret", func() any { return "treasure" })},
 	}, {Address: anyPort}}})
 	secure := s.Addrs()[0].String()
 	transport := &http.Transport{
@@ -296,7 +297,7 @@ func TestTLSAndAuthorize(t *testing.T) {
 // TestShutdown: a running request is still answered when the agent stops; a new one is not.
 func TestShutdown(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s, stop := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
+	s, stop := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []route.Route{
 		{Method: "GET", Pattern: "/slow", Handler: http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				close(entered)
@@ -412,9 +413,9 @@ func TestRequestsAreCounted(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, _ := start(t, Config{Registry: registry, Listeners: []Listener{
 		{Address: anyPort},
-		{Address: anyPort, Type: ReadOnly, Routes: []Route{
-			JSONRoute("/metrics/cadvisor", func() any { return 1 }),
-			JSONRoute("/debug/x/{y}", func() any { return 1 }),
+		{Address: anyPort, Type: ReadOnly, Routes: []route.Route{
+			route.JSON("/metrics/cadvisor", func() any { return 1 }),
+			route.JSON("/debug/x/{y}", func() any { return 1 }),
 			MetricsRoute(registry),
 		}},
 	}})

@@ -7,6 +7,8 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/numalet/numalet/internal/route"
 )
 
 // Each request that is allowed has a span by the pattern of its route. What a handler does with the
@@ -28,7 +30,7 @@ func TestTrace(t *testing.T) {
 		Trace: sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)),
 		Listeners: []Listener{{
 			Address: anyPort,
-			Routes: []Route{
+			Routes: []route.Route{
 				{Method: http.MethodGet, Pattern: "/pods/{name}", Handler: text},
 				{Method: http.MethodGet, Pattern: "/exec/{name}", Handler: over, Stream: true},
 			},

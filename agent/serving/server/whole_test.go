@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/numalet/numalet/internal/bounded"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // get sends a request to a handler, without a network.
@@ -246,7 +247,7 @@ func TestRapidReset(t *testing.T) {
 	s, _ := start(t, Config{Listeners: []Listener{{
 		Address: anyPort, TLS: &tls.Config{Certificates: []tls.Certificate{cert},
 			NextProtos: []string{"h2"}},
-		Routes: []Route{{Method: "GET", Pattern: "/x", Stream: true, Handler: http.HandlerFunc(
+		Routes: []route.Route{{Method: "GET", Pattern: "/x", Stream: true, Handler: http.HandlerFunc(
 			func(_ http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
 				<-r.Context().Done()
@@ -315,7 +316,7 @@ func TestStreamsAreCutLast(t *testing.T) {
 				next.ServeHTTP(w, WithUser(r, r.Header.Get("User")))
 			})
 		},
-		Routes: []Route{{Method: "GET", Pattern: "/x", Stream: true, Handler: Long(http.HandlerFunc(
+		Routes: []route.Route{{Method: "GET", Pattern: "/x", Stream: true, Handler: Long(http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "first")
 				<-release

@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // maxQuery bounds the body of a POST.
 const maxQuery = 64 << 10
 
 // Routes returns the kubelet's routes: the summary, and the metrics of resource use.
-func (c *Collector) Routes() []server.Route {
-	return []server.Route{
+func (c *Collector) Routes() []route.Route {
+	return []route.Route{
 		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary),
 			Slash: true},
 		{Method: http.MethodPost, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary),

@@ -11,9 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/pods/source"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Containers bounds the total number of exited containers in the runtime. How many stay of each
@@ -71,8 +70,8 @@ type record struct {
 // needed. The status of a static pod is made of what the runtime has after a restart.
 func (c Containers) ended(uid types.UID) bool {
 	pod, known := c.Pod(uid)
-	return known && pod.Annotations[source.AnnotationSource] == source.APISource &&
-		status.Ended(pod.Status.Phase)
+	return known && pod.Annotations[podspec.AnnotationSource] == podspec.APISource &&
+		podspec.Ended(pod.Status.Phase)
 }
 
 // excess returns the containers to remove, the oldest first. The newest of each name in a pod that

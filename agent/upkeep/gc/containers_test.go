@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // node returns a pod "runs" with container a, which exited twice and runs, and b, which exited
@@ -36,7 +37,7 @@ func podsOf(phases map[types.UID]v1.PodPhase, from string) func(types.UID) (*v1.
 	return func(uid types.UID) (*v1.Pod, bool) {
 		phase, known := phases[uid]
 		return &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{source.AnnotationSource: from}},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podspec.AnnotationSource: from}},
 			Status:     v1.PodStatus{Phase: phase},
 		}, known
 	}
@@ -48,7 +49,7 @@ func TestEnded(t *testing.T) {
 		"succeeded": v1.PodSucceeded, "failed": v1.PodFailed, "runs": v1.PodRunning, "new": "",
 	}
 	for from, want := range map[string][]types.UID{
-		source.APISource: {"succeeded", "failed"}, source.FileSource: nil, source.HTTPSource: nil,
+		podspec.APISource: {"succeeded", "failed"}, source.FileSource: nil, source.HTTPSource: nil,
 	} {
 		c := Containers{Pod: podsOf(phases, from)}
 		for _, uid := range []types.UID{"succeeded", "failed", "runs", "new", "unknown"} {
@@ -81,7 +82,7 @@ func TestContainers(t *testing.T) {
 		err := Containers{
 			Most: c.most, Age: c.age, Running: func() []cri.Pod { return node(now) },
 			Pod: podsOf(map[types.UID]v1.PodPhase{"runs": v1.PodRunning, "ended": v1.PodFailed},
-				source.APISource),
+				podspec.APISource),
 			Remove: func(_ context.Context, pod cri.Pod, id string) error {
 				got = append(got, id)
 				return nil
@@ -99,7 +100,7 @@ func TestContainersThatStay(t *testing.T) {
 	err := Containers{
 		Most: 3, Running: func() []cri.Pod { return node(time.Now()) },
 		Pod: podsOf(map[types.UID]v1.PodPhase{"runs": v1.PodSucceeded, "ended": v1.PodSucceeded},
-			source.APISource),
+			podspec.APISource),
 		Remove: func(_ context.Context, pod cri.Pod, id string) error {
 			asked = append(asked, id)
 			if id == "c1" {
@@ -120,7 +121,7 @@ func TestFreeContainers(t *testing.T) {
 	var removed []string
 	n, err := Containers{
 		Most: 100, Age: time.Hour, Running: func() []cri.Pod { return node(now) },
-		Pod: podsOf(map[types.UID]v1.PodPhase{"ended": v1.PodFailed}, source.APISource),
+		Pod: podsOf(map[types.UID]v1.PodPhase{"ended": v1.PodFailed}, podspec.APISource),
 		Remove: func(_ context.Context, _ cri.Pod, id string) error {
 			if id == "c1" {
 				return errors.New("busy")

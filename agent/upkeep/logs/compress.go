@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -41,7 +42,7 @@ func compress(ctx context.Context, dir *files.Folder, base string) (err error) {
 	if err != nil {
 		return err
 	}
-	name := path + unfinished
+	name := path + logfiles.Unfinished
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, info.Mode())
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func compress(ctx context.Context, dir *files.Folder, base string) (err error) {
 	if err = errors.Join(err, packed.Close(), to.Sync(), to.Close()); err != nil {
 		return errors.Join(fmt.Errorf("compress %s: %w", path, err), os.Remove(name))
 	}
-	if err := os.Rename(name, path+compressed); err != nil {
+	if err := os.Rename(name, path+logfiles.Compressed); err != nil {
 		return err
 	}
 	return os.Remove(path)

@@ -1,29 +1,10 @@
 package logs
 
-import "strings"
+import (
+	"strings"
 
-// stampFormat is the format of the time in the name of a rotated log, in the node's time zone.
-const stampFormat = "20060102-150405"
-
-const (
-	compressed = ".gz"
-	unfinished = ".tmp" // being compressed
+	"github.com/numalet/numalet/cri/logfiles"
 )
-
-// Rotated reports whether name is that of a rotated file of the log base.
-func Rotated(base, name string) bool {
-	stamp, ok := strings.CutPrefix(name, base+".")
-	stamp = strings.TrimSuffix(stamp, compressed)
-	if !ok || len(stamp) != len(stampFormat) {
-		return false
-	}
-	for i, c := range stamp {
-		if i == 8 && c != '-' || i != 8 && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
-}
 
 // tidying lists what to do with rotated files.
 type tidying struct{ remove, compress []string }
@@ -37,10 +18,10 @@ func tidy(base string, names []string, keep int) (t tidying) {
 		has[name] = true
 	}
 	for _, name := range names {
-		whole := strings.TrimSuffix(name, unfinished)
+		whole := strings.TrimSuffix(name, logfiles.Unfinished)
 		switch {
-		case !Rotated(base, whole):
-		case name != whole, has[name+compressed]:
+		case !logfiles.Rotated(base, whole):
+		case name != whole, has[name+logfiles.Compressed]:
 			t.remove = append(t.remove, name)
 		default:
 			logs = append(logs, name)
@@ -50,7 +31,7 @@ func tidy(base string, names []string, keep int) (t tidying) {
 		t.remove, logs = append(t.remove, logs[:excess]...), logs[excess:]
 	}
 	for _, name := range logs[:max(len(logs)-1, 0)] {
-		if !strings.HasSuffix(name, compressed) {
+		if !strings.HasSuffix(name, logfiles.Compressed) {
 			t.compress = append(t.compress, name)
 		}
 	}

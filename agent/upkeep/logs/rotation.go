@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -125,7 +126,7 @@ func (r *Rotation) rotate(ctx context.Context, l log) error {
 	}
 	defer dir.Close()
 	base := filepath.Base(l.path)
-	now, old := dir.Path(base), dir.Path(base+"."+time.Now().Format(stampFormat))
+	now, old := dir.Path(base), dir.Path(base+"."+time.Now().Format(logfiles.StampFormat))
 	if err := moveNew(now, old); err != nil {
 		return err
 	}

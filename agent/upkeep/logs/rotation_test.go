@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -375,7 +376,7 @@ func TestForeignFiles(t *testing.T) {
 			t.Error("nothing is said of a folder that is a link")
 		}
 	}
-	place, pod := Place{Dir: run.dir}, cri.Pod{Namespace: "n", Name: "pod", UID: "uid"}
+	place, pod := logfiles.Place{Dir: run.dir}, cri.Pod{Namespace: "n", Name: "pod", UID: "uid"}
 	a := cri.Container{Name: "a"}
 	if place.Remove(pod, a) == nil || place.Keep(pod, a) == nil ||
 		place.Next(pod.Reference(), "a") != 0 {
@@ -406,7 +407,7 @@ func TestRotated(t *testing.T) {
 		"0.log.saved by-me too":    false,
 		"0.log.yyyymmdd-hhmmss":    false,
 	} {
-		if got := Rotated("0.log", name); got != want {
+		if got := logfiles.Rotated("0.log", name); got != want {
 			t.Errorf("%s: %t, want %t", name, got, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -22,7 +23,7 @@ const young = time.Minute
 
 // Sweep removes the logs of pods and containers that are gone.
 type Sweep struct {
-	Place Place
+	Place logfiles.Place
 	// Ready reports whether Known knows all pods of the node, and nobody else has logs in Place.
 	Ready func() bool
 	// Known reports whether the node has a pod. Running returns the pods in the runtime.
@@ -109,4 +110,13 @@ func (s *Sweep) links(ctx context.Context, running sets.Set[string]) error {
 // containerOf returns the container's id in the name of a link.
 func containerOf(name string) string {
 	return strings.TrimSuffix(name[strings.LastIndexByte(name, '-')+1:], ".log")
+}
+
+// podOf returns the UID of the pod that a directory belongs to.
+func podOf(name string) (types.UID, bool) {
+	parts := strings.Split(name, "_") // none of the three can contain one
+	if len(parts) != 3 || parts[2] == "" {
+		return "", false
+	}
+	return types.UID(parts[2]), true
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 )
 
 // tree makes files, two minutes old unless their name contains "new". Values of links are targets.
@@ -66,7 +67,7 @@ func TestSweep(t *testing.T) {
 	}
 	ready := false
 	s := &Sweep{
-		Place: Place{Dir: dir}, Ready: func() bool { return ready },
+		Place: logfiles.Place{Dir: dir}, Ready: func() bool { return ready },
 		Known:   func(uid types.UID) bool { return uid == "u1" },
 		Running: func() []cri.Pod { return []cri.Pod{{UID: "u2"}} },
 	}
@@ -101,7 +102,7 @@ func TestLinks(t *testing.T) {
 		"pod_n_c-runs.log": gone, "theirs-id.log": dir + "/nothing",
 	}, "plain-file.log")
 	s := &Sweep{
-		Place: Place{Dir: logs, Links: links}, Ready: func() bool { return true },
+		Place: logfiles.Place{Dir: logs, Links: links}, Ready: func() bool { return true },
 		Known: func(types.UID) bool { return true },
 		Running: func() []cri.Pod {
 			return []cri.Pod{{Containers: []cri.Container{
@@ -128,7 +129,7 @@ func TestLinks(t *testing.T) {
 // container.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
-	p := Place{Dir: filepath.Join(dir, "logs"), Links: filepath.Join(dir, "links")}
+	p := logfiles.Place{Dir: filepath.Join(dir, "logs"), Links: filepath.Join(dir, "links")}
 	pod := cri.Pod{UID: "u", Namespace: "n", Name: "pod"}
 	c := cri.Container{ID: "id", Name: "c", Attempt: 1}
 	in := "n_pod_u/c/"

@@ -23,9 +23,10 @@ import (
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement/assigned"
 	nodedevices "github.com/numalet/numalet/agent/placement/devices"
-	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // Runtimes that a playground can have.
@@ -283,7 +284,7 @@ func (p *Playground) settled(ctx context.Context) bool {
 	manifests, _ := filepath.Glob(filepath.Join(p.manifests, "*.yaml"))
 	refused := 0
 	for _, problem := range p.agent.Problems() {
-		if problem.Source != nodedevices.PluginSource && problem.Reason != source.IgnoredField {
+		if problem.Source != nodedevices.PluginSource && problem.Reason != manifest.IgnoredField {
 			refused++
 		}
 	}
@@ -313,14 +314,14 @@ func rowSettled(r assigned.Row, offers []plugin) bool {
 
 // lines returns one line for each problem: of manifests, which are refused or have ignored fields,
 // and of device plugins.
-func lines(problems []source.Problem) []string {
+func lines(problems []complaint.Problem) []string {
 	var out []string
 	for _, problem := range problems {
 		line := fmt.Sprintf("%s: %s", filepath.Base(problem.Name), problem.Message)
 		switch {
 		case problem.Source == nodedevices.PluginSource:
 			line = fmt.Sprintf("%s: %s", problem.Name, problem.Message)
-		case problem.Reason != source.IgnoredField:
+		case problem.Reason != manifest.IgnoredField:
 			line = "refused: " + line
 		}
 		out = append(out, line)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reasons of pods that cannot start for want of objects of the API server: of one that waits, and of
@@ -46,7 +46,7 @@ func (d Decision) Without(l Lack, wait, waited time.Duration) Decision {
 	d.Rejection = &allocation.Rejection{Reason: ReasonNoObjects,
 		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, wait)}
 	if l.Limit != "" {
-		d.Rejection = &allocation.Rejection{Reason: status.ReasonVolumeLimit, Message: l.Limit}
+		d.Rejection = &allocation.Rejection{Reason: podspec.ReasonVolumeLimit, Message: l.Limit}
 	}
 	if waited >= wait {
 		d.Outcome, d.Reason, d.Message = Reject, d.Rejection.Reason, d.Rejection.Message

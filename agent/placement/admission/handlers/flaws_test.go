@@ -6,7 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // TestFlaws: a pod of the API server that breaks a rule is refused in words, and another source's
@@ -15,12 +17,12 @@ func TestFlaws(t *testing.T) {
 	bad := &v1.Pod{Spec: v1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64), SecurityContext: &v1.PodSecurityContext{},
 	}}
-	bad.Annotations = map[string]string{source.AnnotationSource: source.APISource}
+	bad.Annotations = map[string]string{podspec.AnnotationSource: podspec.APISource}
 	got := Flaws(nil)(decide.Attempt{Pod: bad})
-	if got == nil || got.Reason != source.FailedValidation || got.Message == "" || got.Wait {
+	if got == nil || got.Reason != manifest.FailedValidation || got.Message == "" || got.Wait {
 		t.Errorf("a pod without a name, a UID and containers: %+v", got)
 	}
-	bad.Annotations[source.AnnotationSource] = source.FileSource
+	bad.Annotations[podspec.AnnotationSource] = source.FileSource
 	if got := Flaws(nil)(decide.Attempt{Pod: bad}); got != nil {
 		t.Errorf("a static pod: %+v", got)
 	}

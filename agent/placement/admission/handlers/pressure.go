@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -27,7 +26,7 @@ func Pressure(compares bool) decide.Handler {
 			toleratesMemoryPressure(a.Pod, compares)) {
 			return nil
 		}
-		return &decide.Refusal{Reason: status.ReasonEvicted,
+		return &decide.Refusal{Reason: podspec.ReasonEvicted,
 			Message: fmt.Sprintf("The node had condition: %v. ", short)}
 	}
 }

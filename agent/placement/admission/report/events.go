@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -47,6 +46,6 @@ func (e Events) Unadvised(pod *v1.Pod, key allocation.AskKey, err error) {
 
 // Preempted records that a pod makes way, and returns why it ends.
 func (e Events) Preempted(p Preemption) (reason, message string) {
-	e.Pod(p.Victim, v1.EventTypeWarning, status.ReasonPreempting, messagePreempting)
-	return status.ReasonPreempting, messagePreempting
+	e.Pod(p.Victim, v1.EventTypeWarning, podspec.ReasonPreempting, messagePreempting)
+	return podspec.ReasonPreempting, messagePreempting
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/cluster/mirror"
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
@@ -108,7 +107,7 @@ func (s *Statuses) Recall(pod *v1.Pod) (reported v1.PodStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := podspec.Name(pod)
-	if m := s.mirrors[name]; m != nil && mirror.IsOf(m, pod) {
+	if m := s.mirrors[name]; m != nil && podspec.IsMirrorOf(m, pod) {
 		reported = m.Status
 	}
 	if one := s.found[pod.UID]; one.Phase != "" {
@@ -125,8 +124,8 @@ func (s *Statuses) Recall(pod *v1.Pod) (reported v1.PodStatus) {
 func (s *Statuses) RecallFor(pod *v1.Pod, observed cri.Pod, recorded bool) v1.PodStatus {
 	reported := s.Recall(pod)
 	still := recorded && observed.Running()
-	if status.Ended(reported.Phase) {
-		still = recorded && status.Ended(status.Phase(pod, status.Facts{Observed: observed}))
+	if podspec.Ended(reported.Phase) {
+		still = recorded && podspec.Ended(status.Phase(pod, status.Facts{Observed: observed}))
 	}
 	if !still {
 		return v1.PodStatus{}
@@ -144,7 +143,7 @@ func (s *Statuses) Mirrored(all []*v1.Pod) (news bool) {
 	}
 	s.mirrors = map[types.NamespacedName]*v1.Pod{}
 	for _, pod := range all {
-		if mirror.Is(pod) {
+		if podspec.IsMirror(pod) {
 			s.mirrors[podspec.Name(pod)] = pod
 		}
 	}

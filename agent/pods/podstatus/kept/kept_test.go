@@ -16,17 +16,18 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func static(uid string) *v1.Pod {
 	return podtest.New(uid, podtest.Annotations(
-		source.AnnotationSource, source.FileSource, source.AnnotationHash, uid))
+		podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid))
 }
 
 func mirrorOf(p *v1.Pod, phase v1.PodPhase) *v1.Pod {
 	m := p.DeepCopy()
 	m.UID, m.Status.Phase = "m", phase
-	m.Annotations[source.AnnotationMirror] = p.Annotations[source.AnnotationHash]
+	m.Annotations[podspec.AnnotationMirror] = p.Annotations[podspec.AnnotationHash]
 	return m
 }
 
@@ -58,7 +59,7 @@ func wrote(pod *v1.Pod, phase v1.PodPhase) podstatus.Change {
 func TestKept(t *testing.T) {
 	root := t.TempDir()
 	s, api := open(t, root), static("api")
-	api.Annotations[source.AnnotationSource] = source.APISource
+	api.Annotations[podspec.AnnotationSource] = podspec.APISource
 	for _, c := range []podstatus.Change{
 		wrote(static("a"), v1.PodPending), wrote(static("a"), v1.PodRunning),
 		wrote(static("gone"), v1.PodRunning), wrote(static("undesired"), v1.PodRunning),
@@ -159,9 +160,9 @@ func TestMirrored(t *testing.T) {
 	s = open(t, root)
 	a, b, c, d := static("a"), static("b"), static("c"), static("d")
 	other := mirrorOf(c, v1.PodRunning)
-	other.Annotations[source.AnnotationMirror] = "before"
+	other.Annotations[podspec.AnnotationMirror] = "before"
 	plain := mirrorOf(d, v1.PodRunning)
-	delete(plain.Annotations, source.AnnotationMirror)
+	delete(plain.Annotations, podspec.AnnotationMirror)
 	if !s.Mirrored([]*v1.Pod{mirrorOf(a, v1.PodFailed), mirrorOf(b, v1.PodRunning), other, plain}) {
 		t.Error("the first pods of the API server are no news")
 	}

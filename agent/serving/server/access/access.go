@@ -26,6 +26,7 @@ import (
 
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // reviewTimeout bounds how long a request waits for the API server's decision.
@@ -201,7 +202,7 @@ func (a *Access) Authorize(next http.Handler) http.Handler {
 }
 
 // admit returns the user of a request, or the answer if the request is refused.
-func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
+func (a *Access) admit(r *http.Request) (user string, refused *route.Refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	log := klog.FromContext(ctx)
@@ -211,7 +212,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 			log.V(2).Info("Authentication of a request failed", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
-		return "", server.Refuse(http.StatusUnauthorized, "Unauthorized")
+		return "", route.Refuse(http.StatusUnauthorized, "Unauthorized")
 	}
 	var asked []string
 	verb := ""
@@ -221,7 +222,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 		if err != nil {
 			log.Error(err, "Authorization of a request failed",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
-			return "", server.Refuse(http.StatusInternalServerError,
+			return "", route.Refuse(http.StatusInternalServerError,
 				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
 				who.User.GetName(), verb, what.GetSubresource())
 		}
@@ -229,7 +230,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 			return who.User.GetName(), nil
 		}
 	}
-	return "", server.Refuse(http.StatusForbidden,
+	return "", route.Refuse(http.StatusForbidden,
 		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
 		who.User.GetName(), verb, asked)
 }

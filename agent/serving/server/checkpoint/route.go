@@ -18,6 +18,7 @@ import (
 
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -38,7 +39,7 @@ type Config struct {
 }
 
 // Route returns the route that makes checkpoints.
-func Route(c Config) server.Route {
+func Route(c Config) route.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		file, refused := c.take(r)
 		if refused != nil {
@@ -48,7 +49,7 @@ func Route(c Config) server.Route {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string][]string{"items": {file}})
 	}
-	return server.Route{
+	return route.Route{
 		Method: http.MethodPost, Pattern: "/checkpoint/{namespace}/{pod}/{container}",
 		Stream:  true,
 		Handler: server.Long(http.HandlerFunc(handler), patience),
@@ -56,27 +57,27 @@ func Route(c Config) server.Route {
 }
 
 // take makes a checkpoint and returns its file, or a refusal.
-func (c Config) take(r *http.Request) (string, *server.Refusal) {
+func (c Config) take(r *http.Request) (string, *route.Refusal) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	container := r.PathValue("container")
 	pod, ok := c.Pod(namespace, name)
 	if !ok {
-		return "", server.Refuse(http.StatusNotFound, "pod does not exist")
+		return "", route.Refuse(http.StatusNotFound, "pod does not exist")
 	}
 	if spec, _ := podspec.Find(pod, container); spec == nil {
-		return "", server.Refuse(http.StatusNotFound, "container %s does not exist", container)
+		return "", route.Refuse(http.StatusNotFound, "container %s does not exist", container)
 	}
 	request := &runtimeapi.CheckpointContainerRequest{}
 	if all := r.URL.Query()["timeout"]; len(all) > 0 {
 		var err error
 		if request.Timeout, err = strconv.ParseInt(all[len(all)-1], 10, 64); err != nil {
-			return "", server.Refuse(http.StatusNotFound, "cannot parse value of timeout parameter")
+			return "", route.Refuse(http.StatusNotFound, "cannot parse value of timeout parameter")
 		}
 	}
 	request.Location = filepath.Join(c.Dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", name,
 		namespace, container, time.Now().Format(time.RFC3339)))
 	if err := c.checkpoint(r.Context(), pod.UID, container, request); err != nil {
-		return "", server.Refuse(http.StatusInternalServerError,
+		return "", route.Refuse(http.StatusInternalServerError,
 			"checkpointing of %s/%s/%s failed (%v)", namespace, name, container, err)
 	}
 	return request.Location, nil

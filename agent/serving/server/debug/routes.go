@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/compatibility"
 	"k8s.io/component-base/logs"
 
-	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/internal/version"
 )
 
@@ -21,15 +21,15 @@ const component = "kubelet"
 const maxLevel = 100
 
 // Configz serves the configuration in force.
-func Configz(configuration any) server.Route {
-	return server.JSONRoute("/configz", func() any {
+func Configz(configuration any) route.Route {
+	return route.JSON("/configz", func() any {
 		return map[string]any{"kubeletconfig": configuration}
 	})
 }
 
 // Profiles serves pprof. A profile over time must end within the server's limit, a minute.
-func Profiles() []server.Route {
-	out := []server.Route{
+func Profiles() []route.Route {
+	out := []route.Route{
 		{Method: http.MethodGet, Pattern: "/debug/pprof/", Handler: http.HandlerFunc(pprof.Index),
 			Stream: true},
 		{Method: http.MethodPost, Pattern: "/debug/pprof/symbol",
@@ -39,7 +39,7 @@ func Profiles() []server.Route {
 		"/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
 		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
 	} {
-		out = append(out, server.Route{
+		out = append(out, route.Route{
 			Method: http.MethodGet, Pattern: pattern, Handler: handler, Stream: true,
 		})
 	}
@@ -47,7 +47,7 @@ func Profiles() []server.Route {
 }
 
 // LogLevel sets the log level: PUT a number.
-func LogLevel() server.Route {
+func LogLevel() route.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		level, err := io.ReadAll(io.LimitReader(r.Body, maxLevel))
 		if err == nil {
@@ -59,22 +59,22 @@ func LogLevel() server.Route {
 		}
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
-	return server.Route{
+	return route.Route{
 		Method: http.MethodPut, Pattern: "/debug/flags/v", Handler: http.HandlerFunc(handler),
 	}
 }
 
 // Status serves statusz: the build, the start time, and the paths with more information.
-func Status(paths []string) []server.Route {
-	var out server.Installed
+func Status(paths []string) []route.Route {
+	var out route.Installed
 	build := compatibility.NewEffectiveVersionFromString(version.Get().GitVersion, "", "")
 	statusz.Install(&out, component, statusz.NewRegistry(build, statusz.WithListedPaths(paths)))
 	return out
 }
 
 // Flags serves flagz: the command line's flags with their values.
-func Flags(values map[string]string) []server.Route {
-	var out server.Installed
+func Flags(values map[string]string) []route.Route {
+	var out route.Installed
 	flagz.Install(&out, component, flags(values))
 	return out
 }

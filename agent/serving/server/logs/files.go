@@ -12,8 +12,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/upkeep/logs"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -42,7 +42,7 @@ func segments(path string) ([]segment, error) {
 		return nil, err
 	}
 	base := filepath.Base(path)
-	names = slices.DeleteFunc(names, func(name string) bool { return !logs.Rotated(base, name) })
+	names = slices.DeleteFunc(names, func(name string) bool { return !logfiles.Rotated(base, name) })
 	slices.Sort(names) // the names contain the time
 	// one is being compressed into the other
 	names = slices.CompactFunc(names, func(a, b string) bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/route"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -30,7 +31,7 @@ type Config struct {
 }
 
 // Route serves the logs of containers.
-func Route(c Config) server.Route {
+func Route(c Config) route.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		wanted, log, bad := c.find(r)
 		if bad != nil {
@@ -45,10 +46,10 @@ func Route(c Config) server.Route {
 				"was written yet")
 		}
 		if err != nil && body.n == 0 {
-			server.Refuse(http.StatusBadRequest, "%v", err).Answer(w)
+			route.Refuse(http.StatusBadRequest, "%v", err).Answer(w)
 		}
 	}
-	return server.Route{
+	return route.Route{
 		Method: http.MethodGet, Pattern: "/containerLogs/{namespace}/{pod}/{container}",
 		Stream:  true,
 		Handler: server.Long(http.HandlerFunc(handler), c.Patience),
@@ -68,32 +69,32 @@ func (c *counted) Write(p []byte) (int, error) {
 }
 
 // find returns the options and the log that a request asks for.
-func (c Config) find(r *http.Request) (wanted Options, of Log, refused *server.Refusal) {
+func (c Config) find(r *http.Request) (wanted Options, of Log, refused *route.Refusal) {
 	o, err := query(r.URL.Query())
 	if err != nil {
-		return wanted, of, server.Refuse(http.StatusBadRequest,
+		return wanted, of, route.Refuse(http.StatusBadRequest,
 			`{"message": "Unable to decode query."}`)
 	}
 	if !sane(o) {
-		return wanted, of, server.Refuse(http.StatusUnprocessableEntity,
+		return wanted, of, route.Refuse(http.StatusUnprocessableEntity,
 			`{"message": "Invalid request."}`)
 	}
 	name, container := r.PathValue("pod"), r.PathValue("container")
 	pod, ok := c.Pod(r.PathValue("namespace"), name)
 	if !ok {
-		return wanted, of, server.Refuse(http.StatusNotFound, "pod %q does not exist", name)
+		return wanted, of, route.Refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
 	if spec, _ := podspec.Find(pod, container); spec == nil {
-		return wanted, of, server.Refuse(http.StatusNotFound, "container %q not found in pod %q",
+		return wanted, of, route.Refuse(http.StatusNotFound, "container %q not found in pod %q",
 			container, name)
 	}
 	if stream := ptr.Deref(o.Stream, v1.LogStreamAll); stream != v1.LogStreamAll &&
 		!c.SplitStreams {
-		return wanted, of, server.Refuse(http.StatusBadRequest, "unable to return the given log "+
+		return wanted, of, route.Refuse(http.StatusBadRequest, "unable to return the given log "+
 			"stream: %q. Please enable PodLogsQuerySplitStreams feature gate in kubelet", stream)
 	}
 	if of, err = c.log(pod, container, o.Previous); err != nil {
-		return wanted, of, server.Refuse(http.StatusBadRequest, "%v", err)
+		return wanted, of, route.Refuse(http.StatusBadRequest, "%v", err)
 	}
 	return options(o, time.Now()), of, nil
 }

@@ -5,13 +5,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // which returns the id of the container whose log is meant, by the pod's status: the container that
 // runs or ran last or, if previous, the one before. The error says why there is no log.
 func which(pod *v1.Pod, name string, previous bool) (string, error) {
-	c := status.ByContainer(&pod.Status)[name]
+	c := podspec.ByContainer(&pod.Status)[name]
 	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, pod.Name)
 	}
@@ -22,13 +22,13 @@ func which(pod *v1.Pod, name string, previous bool) (string, error) {
 			return "", fmt.Errorf("previous terminated container %q in pod %q not found", name,
 				pod.Name)
 		}
-		return status.RuntimeID(last.Terminated.ContainerID), nil
+		return podspec.RuntimeID(last.Terminated.ContainerID), nil
 	case state.Running != nil:
-		return status.RuntimeID(c.ContainerID), nil
+		return podspec.RuntimeID(c.ContainerID), nil
 	case state.Terminated != nil && state.Terminated.ContainerID != "":
-		return status.RuntimeID(state.Terminated.ContainerID), nil
+		return podspec.RuntimeID(state.Terminated.ContainerID), nil
 	case last.Terminated != nil && last.Terminated.ContainerID != "":
-		return status.RuntimeID(last.Terminated.ContainerID), nil
+		return podspec.RuntimeID(last.Terminated.ContainerID), nil
 	case state.Terminated != nil || last.Terminated != nil:
 		return "", fmt.Errorf("container %q in pod %q is terminated", name, pod.Name)
 	case state.Waiting != nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // Config says which logs are served.
@@ -22,7 +23,7 @@ type Config struct {
 }
 
 // Route serves /logs/.
-func Route(c Config) server.Route {
+func Route(c Config) route.Route {
 	files := http.StripPrefix("/logs/", http.FileServer(http.FS(folder{c.Root})))
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		asked := r.URL.Query()
@@ -42,7 +43,7 @@ func Route(c Config) server.Route {
 		}
 		c.show(w, r, q)
 	}
-	return server.Route{
+	return route.Route{
 		Method: http.MethodGet, Pattern: "/logs/", Stream: true,
 		Handler: server.Long(http.HandlerFunc(handler), c.Patience),
 	}

@@ -10,9 +10,9 @@ import (
 	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // Config says where streams lead.
@@ -48,14 +48,14 @@ type streams struct {
 }
 
 // Routes returns the routes of exec, attach, port-forward and run.
-func Routes(c Config) ([]server.Route, error) {
+func Routes(c Config) ([]route.Route, error) {
 	s := &streams{Config: c}
 	s.websockets = s.Counters("kubelet_websocket_streaming_requests_total",
 		"Streams that were asked for over WebSocket.", "subresource")
 	if err := s.Register(c.Registry); err != nil {
 		return nil, err
 	}
-	var out []server.Route
+	var out []route.Route
 	for _, in := range []struct {
 		path    string
 		handler http.HandlerFunc
@@ -68,14 +68,14 @@ func Routes(c Config) ([]server.Route, error) {
 		{"/portForward/{namespace}/{pod}/{uid}", s.portForward},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			out = append(out, server.Route{Method: method, Pattern: in.path, Handler: in.handler,
+			out = append(out, route.Route{Method: method, Pattern: in.path, Handler: in.handler,
 				Stream: true})
 		}
 	}
 	for _, path := range []string{
 		"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}",
 	} {
-		out = append(out, server.Route{
+		out = append(out, route.Route{
 			Method: http.MethodPost, Pattern: path, Handler: http.HandlerFunc(s.run),
 			Stream: true,
 		})
@@ -87,7 +87,7 @@ func Routes(c Config) ([]server.Route, error) {
 func (s *streams) observed(r *http.Request) (*v1.Pod, cri.Pod, error) {
 	pod, ok := s.Pod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if !ok {
-		return nil, cri.Pod{}, server.Refuse(http.StatusNotFound, "pod does not exist")
+		return nil, cri.Pod{}, route.Refuse(http.StatusNotFound, "pod does not exist")
 	}
 	found, _ := s.Observed(pod.UID)
 	return pod, found, nil
@@ -102,7 +102,7 @@ func (s *streams) container(r *http.Request) (string, error) {
 	name := r.PathValue("container")
 	c, ok := pod.Container(name)
 	if !ok {
-		return "", server.Refuse(http.StatusInternalServerError, "container not found (%q)", name)
+		return "", route.Refuse(http.StatusInternalServerError, "container not found (%q)", name)
 	}
 	return c.ID, nil
 }
@@ -118,6 +118,6 @@ func (s *streams) sandbox(r *http.Request) (string, error) {
 			return sb.ID, nil
 		}
 	}
-	return "", server.Refuse(http.StatusInternalServerError, "no sandbox of pod %s/%s runs",
+	return "", route.Refuse(http.StatusInternalServerError, "no sandbox of pod %s/%s runs",
 		named.Namespace, named.Name)
 }

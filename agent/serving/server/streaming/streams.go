@@ -14,7 +14,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/internal/route"
 )
 
 func (s *streams) exec(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func (s *streams) command(w http.ResponseWriter, r *http.Request, subresource st
 	open func(id string, o *remotecommand.Options) (string, error)) {
 	options, err := remotecommand.NewOptions(r)
 	if err != nil {
-		fail(w, server.Refuse(http.StatusBadRequest, "%v", err))
+		fail(w, route.Refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
 	id, err := s.container(r)
@@ -71,7 +71,7 @@ func (s *streams) portForward(w http.ResponseWriter, r *http.Request) {
 	if !tunnel {
 		options, err := portforward.NewV4Options(r)
 		if err != nil {
-			fail(w, server.Refuse(http.StatusBadRequest, "%v", err))
+			fail(w, route.Refuse(http.StatusBadRequest, "%v", err))
 			return
 		}
 		if options != nil {
@@ -107,7 +107,7 @@ func (s *streams) run(w http.ResponseWriter, r *http.Request) {
 	stdout, stderr, err := s.Runtime.ExecSync(r.Context(), id,
 		strings.Split(r.URL.Query().Get("cmd"), " "), 0)
 	if err != nil {
-		fail(w, server.Refuse(http.StatusInternalServerError, "%v", err))
+		fail(w, route.Refuse(http.StatusInternalServerError, "%v", err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -136,7 +136,7 @@ func (refused) Error(w http.ResponseWriter, _ *http.Request, err error) {
 
 // fail answers with an error; runtime errors get the corresponding status code.
 func fail(w http.ResponseWriter, err error) {
-	if known, ok := errors.AsType[*server.Refusal](err); ok {
+	if known, ok := errors.AsType[*route.Refusal](err); ok {
 		known.Answer(w)
 		return
 	}

@@ -1,4 +1,4 @@
-package source
+package manifest
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxPods bounds the pods in the answer of a URL.
-	maxPods = 2000
+	// MaxPods bounds the pods in the answer of a URL.
+	MaxPods = 2000
 	// maxContainers bounds the containers of a pod, including init containers.
 	maxContainers = 1000
 	// maxVolumes bounds the volumes of a pod, and the mounts of each container.
@@ -19,12 +19,12 @@ const (
 	// maxBytes bounds the memory, huge pages and storage of one container, maxCount its CPUs and its
 	// devices of a resource. The sums over a pod's containers then do not overflow, not even in
 	// thousandths of CPUs.
-	maxBytes, maxCount = 1 << 50, 1_000_000_000
+	maxAmount, maxCount = 1 << 50, 1_000_000_000
 )
 
 // validateAmount bounds the amount of a resource, and reports whether it is within the bounds.
 func validateAmount(name v1.ResourceName, amount resource.Quantity, at place) bool {
-	most := resource.NewQuantity(maxBytes, resource.BinarySI)
+	most := resource.NewQuantity(maxAmount, resource.BinarySI)
 	if name == v1.ResourceCPU || podspec.IsExtended(name) {
 		most = resource.NewQuantity(maxCount, resource.DecimalSI)
 	}

@@ -1,12 +1,11 @@
-package logs
+// Package logfiles says where the logs of containers are, and keeps those of the last attempts.
+package logfiles
 
 import (
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/files"
@@ -51,7 +50,7 @@ func (p Place) Remove(pod cri.Pod, c cri.Container) error {
 		errs = append(errs, err)
 		base := filepath.Base(cri.ContainerLogPath(c.Name, c.Attempt))
 		for _, name := range names {
-			if name == base || Rotated(base, strings.TrimSuffix(name, unfinished)) {
+			if name == base || Rotated(base, strings.TrimSuffix(name, Unfinished)) {
 				errs = append(errs, remove(dir, name))
 			}
 		}
@@ -60,13 +59,4 @@ func (p Place) Remove(pod cri.Pod, c cri.Container) error {
 		return fmt.Errorf("remove log of container %s: %w", c.Name, err)
 	}
 	return nil
-}
-
-// podOf returns the UID of the pod that a directory belongs to.
-func podOf(name string) (types.UID, bool) {
-	parts := strings.Split(name, "_") // none of the three can contain one
-	if len(parts) != 3 || parts[2] == "" {
-		return "", false
-	}
-	return types.UID(parts[2]), true
 }

@@ -1,4 +1,4 @@
-package logs
+package logfiles
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ func (p Place) Keep(pod cri.Pod, c cri.Container) error {
 	for _, old := range attempts[:max(len(attempts)-keptAttempts, 0)] {
 		prefix := strconv.FormatUint(uint64(old), 10) + ".log"
 		for _, name := range names {
-			if name == prefix || Rotated(prefix, strings.TrimSuffix(name, unfinished)) {
+			if name == prefix || Rotated(prefix, strings.TrimSuffix(name, Unfinished)) {
 				errs = append(errs, remove(dir, name))
 			}
 		}

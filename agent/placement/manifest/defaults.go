@@ -1,13 +1,14 @@
-package source
+package manifest
 
 import (
 	"maps"
 	"slices"
 	"strings"
 
+	resourcehelper "k8s.io/component-helpers/resource"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/topology/podspec"
@@ -16,10 +17,11 @@ import (
 // Gates reports whether a feature gate is on; nil: none is.
 type Gates func(gate string) bool
 
-func (g Gates) on(gate string) bool { return g != nil && g(gate) }
+// On reports whether a gate is on; without gates none is.
+func (g Gates) On(gate string) bool { return g != nil && g(gate) }
 
-// setDefaults sets the defaults of the API server that the node depends on.
-func setDefaults(pod *v1.Pod, gates Gates) {
+// SetDefaults sets the defaults of the API server that the node depends on.
+func SetDefaults(pod *v1.Pod, gates Gates) {
 	s := &pod.Spec
 	unset(&s.RestartPolicy, v1.RestartPolicyAlways)
 	unset(&s.DNSPolicy, v1.DNSClusterFirst)
@@ -34,7 +36,7 @@ func setDefaults(pod *v1.Pod, gates Gates) {
 		defaultVolume(&s.Volumes[i].VolumeSource)
 	}
 	if s.Resources != nil {
-		defaultPodResources(pod, gates.on("PodLevelResourcesFixDefaulting"))
+		defaultPodResources(pod, gates.On("PodLevelResourcesFixDefaulting"))
 	}
 	roundToMilli(s.Overhead)
 }

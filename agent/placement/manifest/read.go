@@ -1,4 +1,4 @@
-package source
+package manifest
 
 import (
 	"encoding/json"
@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -37,7 +38,7 @@ func Read(data []byte, strict bool, gates Gates) (Manifest, error) {
 	m := Manifest{strict: strict, gates: gates}
 	docs, err := strictyaml.Split(data)
 	if err != nil {
-		return m, refuse(InvalidManifest, "the manifest %v", err)
+		return m, Refuse(InvalidManifest, "the manifest %v", err)
 	}
 	for i, raw := range docs {
 		at := ""
@@ -49,7 +50,7 @@ func Read(data []byte, strict bool, gates Gates) (Manifest, error) {
 		}
 	}
 	if len(m.Pods) == 0 {
-		return m, refuse(InvalidManifest, "the manifest lists no pods")
+		return m, Refuse(InvalidManifest, "the manifest lists no pods")
 	}
 	return m, nil
 }
@@ -57,10 +58,10 @@ func Read(data []byte, strict bool, gates Gates) (Manifest, error) {
 func (m *Manifest) read(raw []byte, at string) error {
 	doc, err := strictyaml.Parse(raw)
 	if err != nil {
-		return refuse(InvalidManifest, "%sthe manifest %v", at, err)
+		return Refuse(InvalidManifest, "%sthe manifest %v", at, err)
 	}
 	if doc.Duplicates != "" && m.strict {
-		return refuse(InvalidManifest, "%s--refuse-unknown-fields: given twice: %s", at,
+		return Refuse(InvalidManifest, "%s--refuse-unknown-fields: given twice: %s", at,
 			doc.Duplicates)
 	}
 	if doc.Duplicates != "" {
@@ -88,14 +89,14 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	}
 	path, ok := templates[apiVersion+" "+kind]
 	if !ok {
-		return refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod "+
+		return Refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod "+
 			"template (Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), found "+
 			"apiVersion %q and kind %q", at, apiVersion, kind)
 	}
 	root := doc.Root()
 	template := dig(root, path)
 	if template == nil {
-		return refuse(InvalidManifest, "%sthe %s has no %s", at, kind, strings.Join(path, "."))
+		return Refuse(InvalidManifest, "%sthe %s has no %s", at, kind, strings.Join(path, "."))
 	}
 	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]}
 	meta, _ := template["metadata"].(map[string]any)
@@ -103,7 +104,7 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	pod["metadata"] = mapsWith(meta, "namespace", dig(root, []string{"metadata"})["namespace"])
 	raw, err := json.Marshal(pod)
 	if err != nil {
-		return refuse(InvalidManifest, "%sread the pod template: %v", at, err)
+		return Refuse(InvalidManifest, "%sread the pod template: %v", at, err)
 	}
 	return m.pod(raw, at+strings.Join(path, ".")+": ")
 }
@@ -112,7 +113,7 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 func also[T any](to *[]*T, raw []byte, kind, at string) error {
 	one := new(T)
 	if err := json.Unmarshal(raw, one); err != nil {
-		return refuse(InvalidManifest, "%sread the %s: %v", at, kind, err)
+		return Refuse(InvalidManifest, "%sread the %s: %v", at, kind, err)
 	}
 	*to = append(*to, one)
 	return nil
@@ -151,7 +152,7 @@ func mapsWith(m map[string]any, key string, value any) map[string]any {
 func (m *Manifest) list(items any, at string) error {
 	all, ok := items.([]any)
 	if !ok {
-		return refuse(InvalidManifest, "%sitems: want a list of objects", at)
+		return Refuse(InvalidManifest, "%sitems: want a list of objects", at)
 	}
 	for i, item := range all {
 		if object, ok := item.(map[string]any); ok && object["kind"] == nil {
@@ -161,11 +162,11 @@ func (m *Manifest) list(items any, at string) error {
 		at := fmt.Sprintf("%sitems[%d]: ", at, i)
 		raw, err := json.Marshal(item)
 		if err != nil {
-			return refuse(InvalidManifest, "%s%v", at, err)
+			return Refuse(InvalidManifest, "%s%v", at, err)
 		}
 		doc, err := strictyaml.Parse(raw)
 		if err != nil {
-			return refuse(InvalidManifest, "%sthe item %v", at, err)
+			return Refuse(InvalidManifest, "%sthe item %v", at, err)
 		}
 		if err := m.object(doc, at); err != nil {
 			return err
@@ -176,19 +177,19 @@ func (m *Manifest) list(items any, at string) error {
 
 // pod reads one pod and gives it an identity.
 func (m *Manifest) pod(raw []byte, at string) error {
-	d, err := decode(raw, false, m.strict)
+	d, err := Decode(raw, false, m.strict)
 	if err != nil {
-		return refuse(InvalidManifest, "%s%v", at, err)
+		return Refuse(InvalidManifest, "%s%v", at, err)
 	}
-	if len(d.ignored.First) > 0 {
-		m.warn(at, "ignored field: "+d.ignored.String())
+	if len(d.Ignored.First) > 0 {
+		m.warn(at, "ignored field: "+d.Ignored.String())
 	}
-	p := &d.pods[0]
+	p := &d.Pods[0]
 	if p.Name == "" {
 		p.Name = strings.TrimSuffix(p.GenerateName, "-")
 	}
 	if p.Name == "" {
-		return refuse(FailedValidation, "%s%v", at,
+		return Refuse(FailedValidation, "%s%v", at,
 			field.Required(field.NewPath("metadata", "name"), "give the pod a name"))
 	}
 	if p.Namespace == "" {
@@ -197,11 +198,11 @@ func (m *Manifest) pod(raw []byte, at string) error {
 	p.UID = types.UID(fmt.Sprintf("asked-%d", len(m.Pods)))
 	p.Status = v1.PodStatus{Phase: v1.PodPending, ResourceClaimStatuses: p.Status.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: p.Status.ExtendedResourceClaimStatus}
-	setDefaults(p, m.gates)
-	if errs := validatePod(p, m.gates); len(errs) > 0 {
-		return refuse(FailedValidation, "%s%s", at, oneLine(errs))
+	SetDefaults(p, m.gates)
+	if errs := Validate(p, m.gates); len(errs) > 0 {
+		return Refuse(FailedValidation, "%s%s", at, OneLine(errs))
 	}
-	if what := apiReference(p); what != "" {
+	if what := APIReference(p); what != "" {
 		m.warn(at, "a node without an API server refuses this pod: it refers to "+what)
 	}
 	m.Pods = append(m.Pods, p)

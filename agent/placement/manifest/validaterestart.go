@@ -1,8 +1,6 @@
-package source
+package manifest
 
-import (
-	v1 "k8s.io/api/core/v1"
-)
+import v1 "k8s.io/api/core/v1"
 
 // Bounds of a container's restart rules.
 const (

@@ -1,4 +1,4 @@
-package source
+package manifest
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -6,9 +6,9 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// apiReference returns the kind of an API object that the pod needs, "" if none: a static pod has
+// APIReference returns the kind of an API object that the pod needs, "" if none: a static pod has
 // no API server to get it from.
-func apiReference(pod *v1.Pod) string {
+func APIReference(pod *v1.Pod) string {
 	s := &pod.Spec
 	switch {
 	case s.ServiceAccountName != "" || s.DeprecatedServiceAccount != "":

@@ -1,4 +1,4 @@
-package source
+package manifest
 
 import (
 	"fmt"
@@ -10,15 +10,16 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validatePod checks those of the API's rules for new pods that the node relies on. The pod has its
+// Validate checks those of the API's rules for new pods that the node relies on. The pod has its
 // defaults. Errors have paths from the root of the pod.
-func validatePod(pod *v1.Pod, gates Gates) field.ErrorList {
+func Validate(pod *v1.Pod, gates Gates) field.ErrorList {
 	if errs := validateSize(pod, field.NewPath("spec")); len(errs) > 0 {
 		return errs
 	}
@@ -43,12 +44,12 @@ func validatePod(pod *v1.Pod, gates Gates) field.ErrorList {
 	return errs
 }
 
-// safeUID matches what is safe as the name of a directory and of a cgroup.
-var safeUID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
+// SafeUID matches what is safe as the name of a directory and of a cgroup.
+var SafeUID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
 
 // validateUID accepts only UIDs that are safe names of directories and cgroups.
 func validateUID(pod *v1.Pod, at place) {
-	if !safeUID.MatchString(string(pod.UID)) {
+	if !SafeUID.MatchString(string(pod.UID)) {
 		at.invalid(string(pod.UID),
 			"must be letters, digits and dashes, at most 128; leave it out to have one made")
 	}
@@ -88,7 +89,7 @@ func validateSpec(s *v1.PodSpec, at place, gates Gates) {
 	if len(s.SchedulingGates) > 0 {
 		at.child("schedulingGates").forbid("the pod is on its node already")
 	}
-	validateTolerations(s.Tolerations, at.child("tolerations"), gates.on(tolerationGate))
+	validateTolerations(s.Tolerations, at.child("tolerations"), gates.On(tolerationGate))
 }
 
 // tolerationGate lets tolerations compare numbers.
@@ -153,7 +154,7 @@ func validatePodSecurity(s *v1.PodSpec, at place, gates Gates) {
 	if s.HostPID && s.ShareProcessNamespace != nil && *s.ShareProcessNamespace {
 		at.child("shareProcessNamespace").forbid("cannot be true together with hostPID")
 	}
-	networks := s.HostNetwork && !gates.on("UserNamespacesHostNetworkSupport")
+	networks := s.HostNetwork && !gates.On("UserNamespacesHostNetworkSupport")
 	if s.HostUsers != nil && !*s.HostUsers && (networks || s.HostPID || s.HostIPC) {
 		at.child("hostUsers").forbid("cannot be false together with hostNetwork, hostPID or hostIPC")
 	}

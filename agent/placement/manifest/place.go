@@ -1,4 +1,4 @@
-package source
+package manifest
 
 import (
 	"fmt"
@@ -27,10 +27,14 @@ func (p place) invalid(value any, format string, args ...any) {
 	p.add(field.Invalid(p.path, value, fmt.Sprintf(format, args...)))
 }
 
-func (p place) required(why string)    { p.add(field.Required(p.path, why)) }
-func (p place) forbid(why string)      { p.add(field.Forbidden(p.path, why)) }
-func (p place) duplicate(value any)    { p.add(field.Duplicate(p.path, value)) }
-func (p place) missing(value any)      { p.add(field.NotFound(p.path, value)) }
+func (p place) required(why string) { p.add(field.Required(p.path, why)) }
+
+func (p place) forbid(why string) { p.add(field.Forbidden(p.path, why)) }
+
+func (p place) duplicate(value any) { p.add(field.Duplicate(p.path, value)) }
+
+func (p place) missing(value any) { p.add(field.NotFound(p.path, value)) }
+
 func (p place) tooMany(have, most int) { p.add(field.TooMany(p.path, have, most)) }
 
 // texts adds an error for each message about the value.
