@@ -92,3 +92,60 @@ func roomsOf(table string, there []string) (out []string) {
 	}
 	return out
 }
+
+// TestFloors: the page draws the folders as floors, and no room imports one of a floor above its own.
+func TestFloors(t *testing.T) {
+	page, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, drawn, _ := strings.Cut(string(page), "\n## Floors\n")
+	_, drawn, _ = strings.Cut(drawn, "```\n")
+	drawn, _, _ = strings.Cut(drawn, "```")
+	level := map[string]int{} // of each folder, from the top down
+	for i, line := range strings.Split(strings.TrimSpace(drawn), "\n") {
+		words := strings.Fields(line)
+		for n, word := range words {
+			if info, err := os.Stat(filepath.Join("..", word)); err == nil && info.IsDir() {
+				level[word] = i
+			} else if rest := words[n:]; strings.HasPrefix(words[0], "agent/") {
+				for _, room := range rest {
+					if _, err := os.Stat(filepath.Join("..", words[0], room)); err != nil {
+						t.Errorf("docs/architecture.md draws %s in %s: %v", room, words[0], err)
+					}
+				}
+				break
+			}
+		}
+	}
+	floorOf := func(room string) (floor string) {
+		for folder := range level {
+			if (room == folder || strings.HasPrefix(room, folder+"/")) && len(folder) > len(floor) {
+				floor = folder
+			}
+		}
+		return floor
+	}
+	const module = "github.com/numalet/numalet/"
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		room := strings.TrimPrefix(words[0], module)
+		if strings.HasSuffix(room, "test") || strings.HasPrefix(room, "test/") || strings.HasPrefix(room, "examples") {
+			continue
+		}
+		from := floorOf(room)
+		if from == "" || strings.HasPrefix(room, "agent/") && from == "agent" {
+			t.Errorf("docs/architecture.md draws no floor of %s", room)
+		}
+		for _, path := range words[1:] {
+			imported, ours := strings.CutPrefix(path, module)
+			if to := floorOf(imported); ours && to != "" && level[to] < level[from] {
+				t.Errorf("%s imports %s, which is on a floor above", room, imported)
+			}
+		}
+	}
+}
