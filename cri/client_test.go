@@ -13,9 +13,9 @@ import (
 	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 

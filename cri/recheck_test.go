@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
+	"github.com/numalet/numalet/cri"
 )
 
 // Recheck reads new objects by their ids alone, and finds what a list and a full read would find.

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
+	"github.com/numalet/numalet/cri"
 )
 
 // spied is a runtime that keeps the headers of its last status call.

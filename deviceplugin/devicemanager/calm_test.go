@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/cordon"
 )
 
 // The changes of a device that flaps at 20 Hz are shown once a second, each is counted, and its

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )

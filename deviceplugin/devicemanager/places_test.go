@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )

@@ -12,9 +12,9 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/recall"
-	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )

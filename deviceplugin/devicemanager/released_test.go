@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/holder"
 )
 
 // A plugin that serves Lifecycle hears of released devices; the question whether it serves is no

@@ -14,8 +14,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/numalet/numalet/deviceplugin/dra/dratest"
 	"github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/dra/dratest"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/test/scratch"
 )

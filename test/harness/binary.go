@@ -21,21 +21,29 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(programsDir(), 0o755); err != nil {
 		return "", err
 	}
-	args, cgo := []string{"build", "-o", programsDir() + "/"}, "CGO_ENABLED=0"
-	if raced {
-		cgo = "CGO_ENABLED=1"
-		args = append(args, "-race", "-tags=netgo,osusergo",
-			"-ldflags=-linkmode=external -extldflags=-static")
+	// With cgo it would look for NVIDIA's library.
+	if err := compile("CGO_ENABLED=0", nil, "numalet-gpu"); err != nil {
+		return "", err
 	}
-	const commands = "github.com/numalet/numalet/cmd/"
-	build := exec.Command("go", append(args,
-		commands+"numalet", commands+"numalet-lab", commands+"numalet-gpu")...)
+	if raced {
+		return programsDir(), compile("CGO_ENABLED=1", []string{"-race", "-tags=netgo,osusergo",
+			"-ldflags=-linkmode=external -extldflags=-static"}, "numalet", "numalet-lab")
+	}
+	return programsDir(), compile("CGO_ENABLED=0", nil, "numalet", "numalet-lab")
+})
+
+func compile(cgo string, flags []string, names ...string) error {
+	args := append([]string{"build", "-o", programsDir() + "/"}, flags...)
+	for _, name := range names {
+		args = append(args, "github.com/numalet/numalet/cmd/"+name)
+	}
+	build := exec.Command("go", args...)
 	build.Env = append(os.Environ(), cgo)
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build numalet: %w\n%s", err, out)
+		return fmt.Errorf("build %s: %w\n%s", strings.Join(names, " and "), err, out)
 	}
-	return programsDir(), nil
-})
+	return nil
+}
 
 func programsDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("numalet-bin-%d", os.Getpid()))

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/cmd/numalet-lab/logind"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/podtest"
 )
 

@@ -22,9 +22,9 @@ import (
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
 

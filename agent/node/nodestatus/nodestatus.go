@@ -1,4 +1,4 @@
-// Package node computes a node's capacity and status, and whether a pod fits. It is pure.
+// Package nodestatus computes a node's capacity and status, and whether a pod fits. It is pure.
 package nodestatus
 
 import (

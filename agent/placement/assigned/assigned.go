@@ -1,4 +1,4 @@
-// Package placement says which CPUs, memory and devices the containers of the node's pods have, and
+// Package assigned says which CPUs, memory and devices the containers of the node's pods have, and
 // whether these are aligned. It is pure.
 package assigned
 
