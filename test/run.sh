@@ -92,7 +92,7 @@ show=()
 
 # with_containerd lists the packages beside the code whose tests start containerd.
 with_containerd() {
-    grep -rl --include='*_test.go' numalet/test/containerd/rig agent cri internal | xargs -n 1 dirname |
+    grep -rl --include='*_test.go' numalet/test/containerd/rig agent cri cmd | xargs -n 1 dirname |
         sort -u | sed 's|^|github.com/numalet/numalet/|'
 }
 
