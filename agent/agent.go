@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
@@ -17,11 +16,10 @@ import (
 	"github.com/numalet/numalet/agent/placement/explain"
 	"github.com/numalet/numalet/agent/serving/stats"
 	"github.com/numalet/numalet/agent/storage/localstorage"
-	"github.com/numalet/numalet/agent/upkeep/checkpoints"
-	"github.com/numalet/numalet/agent/upkeep/housekeeping"
+	"github.com/numalet/numalet/agent/upkeep"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology"
 )
@@ -29,33 +27,19 @@ import (
 // Agent is a node agent. New makes one and changes only directories and sockets of its own; Run is
 // its life.
 type Agent struct {
-	node        node
-	host        host
-	devices     deviceDomain
-	resources   resourceDomain
-	contents    contentDomain
-	health      healthDomain
-	probes      probeDomain
-	pods        podDomain
-	stats       *stats.Collector
-	evictions   *eviction.Manager   // nil: there are no thresholds
-	disks       *localstorage.Meter // what pods use of the node's disks
-	checkpoints *checkpoints.Checkpoints
-	run         order
-}
-
-// part is one goroutine of the agent, or several. Run returns only when all of them have.
-type part struct {
-	name string
-	run  func(context.Context) error
-}
-
-// chore is a task with a goroutine of its own.
-func chore(t housekeeping.Task) part { return part{t.Name, housekeeping.New(t).Run} }
-
-// each hands on what comes into a mailbox.
-func each[T any](name string, from *mailbox.Box[T], to func(T)) part {
-	return part{name, func(ctx context.Context) error { return from.Each(ctx, to) }}
+	node      node
+	host      host
+	devices   deviceDomain
+	resources resourceDomain
+	contents  contentDomain
+	health    healthDomain
+	probes    probeDomain
+	pods      podDomain
+	stats     *stats.Collector
+	evictions *eviction.Manager   // nil: there are no thresholds
+	disks     *localstorage.Meter // what pods use of the node's disks
+	upkeep    *upkeep.Upkeep
+	run       order
 }
 
 // New reads the machine and the agent's state, reaches the runtime and listens on its sockets.
@@ -82,27 +66,15 @@ func New(ctx context.Context, cfg *config.Config) (*Agent, error) {
 // goroutines have. Containers keep running.
 func (a *Agent) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	start(ctx, group, a.run.first)
+	part.Start(ctx, group, a.run.first)
 	group.Go(func() error {
 		if err := a.adopt(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		start(ctx, group, a.run.then)
+		part.Start(ctx, group, a.run.then)
 		return nil
 	})
 	return a.host.close(group.Wait())
-}
-
-// start runs parts in a group, which ends with the first that fails.
-func start(ctx context.Context, group *errgroup.Group, parts []part) {
-	for _, p := range parts {
-		group.Go(func() error {
-			if err := p.run(ctx); err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-			return nil
-		})
-	}
 }
 
 // adopt waits until it is known what runs, and aligns the records with it before anything is
@@ -114,7 +86,7 @@ func (a *Agent) adopt(ctx context.Context) error {
 		}
 	}
 	a.host.adoptUsers(ctx)
-	if err := a.checkpoints.Rebuild(ctx); err != nil {
+	if err := a.upkeep.Rebuild(ctx); err != nil {
 		return err
 	}
 	m := a.Machine()

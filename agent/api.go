@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/serving/server/logs"
 	"github.com/numalet/numalet/agent/serving/server/nodelogs"
 	"github.com/numalet/numalet/agent/serving/server/streaming"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/route"
 )
 
@@ -41,7 +42,7 @@ const (
 
 // nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. There is no listener
 // if it is switched off, or if nobody could be allowed to ask: the log says so.
-func (s serving) nodeAPI(ctx context.Context) ([]server.Listener, []part, error) {
+func (s serving) nodeAPI(ctx context.Context) ([]server.Listener, []part.Part, error) {
 	n, k := s.node, &s.node.cfg.Kubelet
 	if !*k.EnableServer {
 		return nil, nil, nil
@@ -78,8 +79,8 @@ func (s serving) nodeAPI(ctx context.Context) ([]server.Listener, []part, error)
 	return []server.Listener{{
 			Address: address, TLS: tls, Authorize: allowed.Authorize, Routes: routes,
 			Settings: "address or port (--address, --port)", Type: server.ReadWrite,
-		}}, []part{
-			{"client CAs", allowed.Run}, {"serving certificate", source.Run},
+		}}, []part.Part{
+			part.Of("client CAs", allowed.Run), part.Of("serving certificate", source.Run),
 		}, nil
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -168,13 +169,13 @@ func (e claimEnds) pods() (out claims.Pods, known bool) {
 }
 
 // follow has claims prepared and unprepared, and slices of drivers that are gone removed.
-func (c claimDomain) follow(n node, e claimEnds) []part {
+func (c claimDomain) follow(n node, e claimEnds) []part.Part {
 	registered := func() bool { return e.own() != nil }
 	return append(n.publishCPUs(registered),
-		part{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.pods) }},
-		part{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
-		each("drivers that are gone", c.drivers.gone, c.slices.Gone),
-		each("settled claims", c.settled, e.again))
+		part.Of("resource claims", func(ctx context.Context) error { return c.Run(ctx, e.pods) }),
+		part.Of("resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }),
+		part.Each("drivers that are gone", c.drivers.gone, c.slices.Gone),
+		part.Each("settled claims", c.settled, e.again))
 }
 
 // admission returns what admission knows of claims; nil: no pod has any.

@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // clusterNode is the node's object, and what keeps it at the API server.
@@ -29,7 +30,7 @@ type clusterNode struct {
 	knownNode
 	// reread makes object return what the API server has now.
 	reread func(context.Context)
-	run    []part
+	run    []part.Part
 }
 
 // knownNode is the node's object, as others read it.
@@ -98,8 +99,8 @@ func newClusterNode(n node, known knownNode, pods *podstatus.Store, e nodeEnds) 
 	})
 	n.events.Follow(kept.Node)
 	zones := newZones(n, known, pods, e)
-	return clusterNode{known, kept.Reread, []part{
-		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
+	return clusterNode{known, kept.Reread, []part.Part{
+		part.Of("node", kept.Run), part.Of("NodeResourceTopology", zones.Run),
 	}}
 }
 

@@ -15,9 +15,10 @@ import (
 	"github.com/numalet/numalet/agent/storage/localstorage/quota"
 	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/agent/storage/volume/selinux"
-	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/housekeeping"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // contentDomain has what pods need besides their containers.
@@ -94,14 +95,14 @@ func (n node) countsProjects() bool {
 
 // follow follows the objects, and makes workers look at pods whose objects changed.
 func (c contentDomain) follow(n node, workers *podworker.Workers, drivers csiDomain,
-	e claimEnds) []part {
+	e claimEnds) []part.Part {
 	mounts := c.mounts.follow(drivers, c.needs, workers.Retry)
 	if c.objects == nil {
 		return mounts
 	}
 	return append(append(mounts, c.claims.follow(n, e)...),
-		part{"objects of pods", c.objects.Run}, part{"what pods need", c.needs.Run},
-		each("changes of objects", c.changed, func(pod types.UID) {
+		part.Of("objects of pods", c.objects.Run), part.Of("what pods need", c.needs.Run),
+		part.Each("changes of objects", c.changed, func(pod types.UID) {
 			c.volumes.Changed(pod)
 			workers.Retry(pod)
 		}))
@@ -109,12 +110,12 @@ func (c contentDomain) follow(n node, workers *podworker.Workers, drivers csiDom
 
 // measure measures the volumes of pods every volumeStatsAggPeriod; if that is negative, never. It
 // has a goroutine of its own, since file systems of others may take their time.
-func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
+func (c contentDomain) measure(n node, pods *podstatus.Store) []part.Part {
 	period := n.cfg.Kubelet.VolumeStatsAggPeriod.Duration
 	if period <= 0 {
 		return nil
 	}
-	return []part{chore(housekeeping.Task{
+	return []part.Part{part.Chore(housekeeping.Task{
 		Name: "room of volumes", Period: period, First: time.Second,
 		Run: func(ctx context.Context) error {
 			found := c.volumes.Measure(ctx, pods.Active(), n.metrics.VolumeLooked)
@@ -134,8 +135,8 @@ func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
 
 // grow has volumes expanded on the node that a controller made larger. Claims of running pods are
 // looked at as often as by the kubelet.
-func (c contentDomain) grow(n node, pods *podstatus.Store) part {
-	return chore(housekeeping.Task{
+func (c contentDomain) grow(n node, pods *podstatus.Store) part.Part {
+	return part.Chore(housekeeping.Task{
 		Name: "growth of volumes", Period: n.cfg.Kubelet.SyncFrequency.Duration,
 		Run: func(ctx context.Context) error { return c.volumes.Grow(ctx, pods.Active()) },
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // csiDomain is the node's drivers of CSI volumes.
@@ -90,16 +91,16 @@ func (d mountDomain) problems() (out []complaint.Problem) {
 
 // follow has volumes unstaged, and pods looked at whose driver has registered, or whose volume is
 // attached. waiting has the pods that are not admitted yet; nil: the node is in no cluster.
-func (d mountDomain) follow(drivers csiDomain, waiting *needs.Needs, again func(types.UID)) []part {
+func (d mountDomain) follow(drivers csiDomain, waiting *needs.Needs, again func(types.UID)) []part.Part {
 	news := mailbox.Subscribe(drivers.changed)
-	return append(append(d.clustered.parts(d.Mounts, waiting), d.followDisks()...), []part{
-		{"CSI volumes", d.Run},
-		each("pods that wait for drivers", d.waking, again),
-		{"news of drivers", func(ctx context.Context) error {
+	return append(append(d.clustered.parts(d.Mounts, waiting), d.followDisks()...), []part.Part{
+		part.Of("CSI volumes", d.Run),
+		part.Each("pods that wait for drivers", d.waking, again),
+		part.Of("news of drivers", func(ctx context.Context) error {
 			for await.On(ctx, news) {
 				d.DriversChanged()
 			}
 			return nil
-		}},
+		}),
 	}...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // clusteredMounts tells the API server of the node's CSI drivers, and has the node know what the API
@@ -79,19 +80,19 @@ func (d *clusteredMounts) attached(ctx context.Context, of csi.Attachment) (
 
 // parts keep the CSINode, and have pods looked at whose volumes may be attached now; waiting has those
 // that are not admitted yet.
-func (d *clusteredMounts) parts(m *csi.Mounts, waiting *needs.Needs) []part {
+func (d *clusteredMounts) parts(m *csi.Mounts, waiting *needs.Needs) []part.Part {
 	if d == nil {
 		return nil
 	}
 	updates := mailbox.Subscribe(d.node)
-	return []part{{"CSINode", d.object.Run}, {"attachments of volumes", d.attachments.Run},
-		{"volumes without records", func(ctx context.Context) error {
+	return []part.Part{part.Of("CSINode", d.object.Run), part.Of("attachments of volumes", d.attachments.Run),
+		part.Of("volumes without records", func(ctx context.Context) error {
 			for recognize(m, d.get()); await.On(ctx, updates); {
 				recognize(m, d.get())
 			}
 			return nil
-		}},
-		each("attached volumes", d.arrived, func(k csi.Key) {
+		}),
+		part.Each("attached volumes", d.arrived, func(k csi.Key) {
 			m.AttachmentChanged(k)
 			waiting.AttachmentChanged(k)
 		})}

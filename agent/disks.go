@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // newDisks says what disks of iSCSI and Fibre Channel need. In a cluster, the attach-detach controller
@@ -29,16 +30,16 @@ func newDisks(n node, known knownNode, m mountDomain, o *objects.Objects) volume
 }
 
 // followDisks has disks detached, and pods looked at whose disks are attached now.
-func (d mountDomain) followDisks() []part {
-	parts := []part{{"disks that no pod uses", d.disks.Run}}
+func (d mountDomain) followDisks() []part.Part {
+	parts := []part.Part{part.Of("disks that no pod uses", d.disks.Run)}
 	if d.clustered == nil {
 		return parts
 	}
 	changed := mailbox.Subscribe(d.clustered.node)
-	return append(parts, part{"attached disks", func(ctx context.Context) error {
+	return append(parts, part.Of("attached disks", func(ctx context.Context) error {
 		for await.On(ctx, changed) {
 			d.disks.AttachedChanged()
 		}
 		return nil
-	}})
+	}))
 }

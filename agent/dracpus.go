@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // reasonDriverCPUs is that of the node's event about CPUs that two may hand out.
@@ -96,11 +97,11 @@ func (o *ownDrivers) Unprepare(ctx context.Context, driver string, all []dra.Cla
 }
 
 // publishCPUs publishes the CPUs that claims can have; nil: the agent is no driver.
-func (n node) publishCPUs(registered func() bool) []part {
+func (n node) publishCPUs(registered func() bool) []part.Part {
 	if n.hardware.Get().CPUDriver == "" {
 		return nil
 	}
-	return []part{{"slices of CPUs", slices.Publisher{
+	return []part.Part{part.Of("slices of CPUs", slices.Publisher{
 		Client: n.kube.Main(), Node: n.name, Registered: registered,
 		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
 		Now: func() slices.CPUs {
@@ -109,5 +110,5 @@ func (n node) publishCPUs(registered func() bool) []part {
 				Free:   h.CPUs.Free(n.store.State().ByRequests(h.CPUDriver)),
 				Mapped: n.cfg.Gates.Enabled("DRANodeAllocatableResources")}
 		},
-	}.Run}}
+	}.Run)}
 }

@@ -19,17 +19,17 @@ import (
 	"github.com/numalet/numalet/agent/serving/stats"
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/localstorage"
-	"github.com/numalet/numalet/agent/upkeep/gc"
 	"github.com/numalet/numalet/cgroups/kernel"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/route"
 )
 
 // newEvictions end pods of which the node says that they go: before memory, a disk or PIDs run out,
 // and those that use more of the node's disk than they may. What may be removed first is removed by
-// containers and images.
-func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]part, error) {
+// upkeep.
+func (a *Agent) newEvictions() ([]part.Part, error) {
 	ends := newEvictor(a.node, a.pods.statuses)
-	manager, run, err := a.newEviction(ends, containers, images)
+	manager, run, err := a.newEviction(ends)
 	if err != nil || !*a.node.cfg.Kubelet.LocalStorageCapacityIsolation {
 		return run, err
 	}
@@ -42,12 +42,11 @@ func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]par
 			ends.evict(one)
 		},
 	})
-	return append(run, part{"limits of local storage", keeper.Run}), nil
+	return append(run, part.Of("limits of local storage", keeper.Run)), nil
 }
 
 // newEviction ends pods before memory, a disk or PIDs run out.
-func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.Images) (
-	m *eviction.Manager, run []part, err error) {
+func (a *Agent) newEviction(ends *evictor) (m *eviction.Manager, run []part.Part, err error) {
 	n, k := a.node, &a.node.cfg.Kubelet
 	thresholds, err := thresholdsOf(n.cfg)
 	if err != nil {
@@ -67,11 +66,11 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 		Reclaim: func(ctx context.Context, what eviction.Reclaim) (some bool, err error) {
 			dead, old := 0, 0
 			if what.Containers {
-				dead, err = containers.Free(ctx)
+				dead, err = a.upkeep.FreeContainers(ctx)
 			}
 			if what.Images {
 				var more error
-				old, more = images.Free(ctx)
+				old, more = a.upkeep.FreeImages(ctx)
 				err = errors.Join(err, more)
 			}
 			return dead+old > 0, err
@@ -83,7 +82,7 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 		return m, nil, err
 	}
 	a.evictions = m
-	return m, []part{{"evictions", m.Run}, {"memory as the kernel tells", kernelTells.Run}}, nil
+	return m, []part.Part{part.Of("evictions", m.Run), part.Of("memory as the kernel tells", kernelTells.Run)}, nil
 }
 
 // thresholdsOf are the thresholds of the settings. Where pods may request what hard eviction keeps free, they

@@ -19,8 +19,9 @@ import (
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/serving/event"
 	"github.com/numalet/numalet/agent/serving/metrics"
-	"github.com/numalet/numalet/agent/upkeep/housekeeping"
+	"github.com/numalet/numalet/internal/housekeeping"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology"
 )
@@ -72,7 +73,7 @@ type HollowRuntime interface {
 type Hollow struct {
 	pods podDomain
 	own  clusterNode
-	run  []part
+	run  []part.Part
 }
 
 // hollowRuntime is the name of the container runtime in statuses.
@@ -118,8 +119,8 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 		runtime: c.Runtime, actuator: c.Runtime, probes: c.Runtime, volumes: c.Runtime,
 	})
 	look := housekeeping.New(pods.orphans(n, c.Runtime.All, orphanPeriod, nil))
-	return &Hollow{pods, own, slices.Concat(pods.first, pods.then, own.run, []part{
-		{"assignment store", n.store.Run}, {"runtime", c.Runtime.Run}, {"housekeeping", look.Run},
+	return &Hollow{pods, own, slices.Concat(pods.first, pods.then, own.run, []part.Part{
+		part.Of("assignment store", n.store.Run), part.Of("runtime", c.Runtime.Run), part.Of("housekeeping", look.Run),
 	})}, nil
 }
 
@@ -142,7 +143,7 @@ func (n node) hollow(address string) func(*nodestatus.Facts) {
 // Run runs the node until ctx ends or a part of it cannot go on.
 func (h *Hollow) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	start(ctx, group, h.run)
+	part.Start(ctx, group, h.run)
 	return group.Wait()
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node/oom"
 	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // join makes the domains, each of what it needs, and joins them:
@@ -82,13 +83,16 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	a := &Agent{
 		node: n, host: h, devices: devices, resources: resources,
 		contents: contents, health: health, probes: probes, pods: pods,
-		stats: used, disks: disks, checkpoints: newCheckpoints(n, h, devices, pods),
+		stats: used, disks: disks,
+	}
+	if a.upkeep, err = a.newUpkeep(); err != nil {
+		return nil, err
 	}
 	return a, a.list(ctx, own)
 }
 
 // order are goroutines: the first run from the start, then once running pods were adopted.
-type order struct{ first, then []part }
+type order struct{ first, then []part.Part }
 
 // list opens the ports, and lists the goroutines. Before running pods are adopted, their exclusive
 // CPUs may look free, and the kubelet's files have not been read.
@@ -98,35 +102,34 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	if err != nil {
 		return err
 	}
-	upkeep, err := a.upkeep()
+	endings, err := a.endings()
 	if err != nil {
 		return err
 	}
-	a.run.first = slices.Concat(serving, []part{
-		{"tracing", n.trace.Run},
-		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
-		{"drivers of resource claims", a.devices.drivers.Run},
-		{"drivers of CSI volumes", a.devices.csi.Run},
-		{"health of drivers' devices", a.devices.drivers.health.Run},
-		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
+	a.run.first = slices.Concat(serving, []part.Part{
+		part.Of("tracing", n.trace.Run),
+		part.Of("assignment store", n.store.Run), part.Of("device plugins", a.devices.Run),
+		part.Of("drivers of resource claims", a.devices.drivers.Run),
+		part.Of("drivers of CSI volumes", a.devices.csi.Run),
+		part.Of("health of drivers' devices", a.devices.drivers.health.Run),
+		part.Of("runtime observer", a.host.pleg.Run), part.Of("local storage", a.disks.Run),
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake),
 		a.contents.follow(n, a.pods.workers, a.devices.csi, claimEnds{
 			again: a.pods.workers.Retry, own: own.object, statuses: a.pods.statuses.Store, pleg: h.pleg,
 			heard: a.pods.statuses.pubs.complete,
 		}))
 	if n.kube != nil {
-		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})
+		a.run.first = append(a.run.first, part.Of("API server client", n.kube.Run))
 	}
-	a.run.then = slices.Concat([]part{
-		{"resources", a.resources.loop.Run},
-		{"machine", n.hardware.Run},
-		{"container runtime status", h.up.Run},
-		{"addresses", h.addresses.Run},
-		{"checkpoints", a.checkpoints.Run},
+	a.run.then = slices.Concat([]part.Part{
+		part.Of("resources", a.resources.loop.Run),
+		part.Of("machine", n.hardware.Run),
+		part.Of("container runtime status", h.up.Run),
+		part.Of("addresses", h.addresses.Run),
 		newPodCIDR(n, h, own.object),
-		{"released devices", a.devices.notifier(n, a.pods.queue.Poke).Run},
-		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
-		{"systemd", announce},
-	}, a.pods.then, upkeep, own.run)
+		part.Of("released devices", a.devices.notifier(n, a.pods.queue.Poke).Run),
+		part.Of("oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run),
+		part.Of("systemd", announce),
+	}, a.pods.then, a.upkeep.Parts(), endings, own.run)
 	return nil
 }

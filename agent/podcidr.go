@@ -9,12 +9,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/agent/node/runtimeup"
-	"github.com/numalet/numalet/agent/upkeep/housekeeping"
+	"github.com/numalet/numalet/internal/housekeeping"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // newPodCIDR tells the runtime which addresses pods get: what the node's object says, and until
 // then, or on a standalone node, the configuration.
-func newPodCIDR(n node, h host, object func() *v1.Node) part {
+func newPodCIDR(n node, h host, object func() *v1.Node) part.Part {
 	p := &runtimeup.PodCIDR{
 		Want: func() string { return podCIDR(object(), n.cfg.Kubelet.PodCIDR) },
 		Tell: func(ctx context.Context, cidr string) error {
@@ -23,7 +24,7 @@ func newPodCIDR(n node, h host, object func() *v1.Node) part {
 			})
 		},
 	}
-	return chore(housekeeping.Task{
+	return part.Chore(housekeeping.Task{
 		Name: "addresses of pods", First: time.Millisecond, Run: p.Look,
 		Period: n.cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
 	})

@@ -18,17 +18,19 @@ import (
 	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/deadline"
 	"github.com/numalet/numalet/agent/pods/notices"
+	"github.com/numalet/numalet/agent/pods/orphans"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/pods/syncloop"
-	"github.com/numalet/numalet/agent/upkeep/housekeeping"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/complaint"
+	"github.com/numalet/numalet/internal/housekeeping"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -42,7 +44,7 @@ type podDomain struct {
 	admitted resize.Admitted // what pods were admitted with before
 	loop     *syncloop.Loop
 	// first run from the start, then once running pods were adopted.
-	first, then []part
+	first, then []part.Part
 }
 
 // statusDomain is the last status of every pod, with its publishers.
@@ -185,13 +187,13 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 				pod.Why{Reason: deadline.Reason, Message: deadline.Message}, 0))
 		},
 	})
-	first := append([]part{{"admission", queue.Run}, {"pod workers", workers.Run},
-		{"notices of pods", look.Run}}, s.pubs.run...)
+	first := append([]part.Part{part.Of("admission", queue.Run), part.Of("pod workers", workers.Run),
+		part.Of("notices of pods", look.Run)}, s.pubs.run...)
 	if s.pubs.told != nil {
-		first = append(first, each("what the API server knows", s.pubs.told, workers.Told))
+		first = append(first, part.Each("what the API server knows", s.pubs.told, workers.Told))
 	}
-	then := []part{{"pod sources", sources.Run}, {"syncLoop", loop.Run},
-		{"deadlines", deadlines.Run}}
+	then := []part.Part{part.Of("pod sources", sources.Run), part.Of("syncLoop", loop.Run),
+		part.Of("deadlines", deadlines.Run)}
 	return podDomain{s, queue, workers, sources, problems, admitted, loop, first, then}
 }
 
@@ -298,7 +300,7 @@ func newSources(ctx context.Context, n node, report func(complaint.Problem), run
 // which something is left outside the runtime and the assignments.
 func (p podDomain) orphans(n node, running func() []cri.Pod, period time.Duration,
 	remains map[string]func() ([]types.UID, error)) housekeeping.Task {
-	find := housekeeping.Orphans{
+	find := orphans.Search{
 		Running: running, Assigned: n.store.State, Remains: remains, Known: p.knows,
 		Found: func(o *v1.Pod) { p.statuses.events.Put(syncloop.Orphaned(o)) },
 	}

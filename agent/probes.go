@@ -7,6 +7,7 @@ import (
 	"github.com/numalet/numalet/agent/pods/probe"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/version"
 )
 
@@ -30,6 +31,6 @@ func newProbes(n node, client *cri.Client) (p probeDomain, err error) {
 }
 
 // follow probes, and wakes the workers of pods whose probes found something else.
-func (p probeDomain) follow(wake func(types.UID)) []part {
-	return []part{{"probes", p.Run}, each("results of probes", p.woken, wake)}
+func (p probeDomain) follow(wake func(types.UID)) []part.Part {
+	return []part.Part{part.Of("probes", p.Run), part.Each("results of probes", p.woken, wake)}
 }

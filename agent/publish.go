@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/pods/podstatus/kept"
 	"github.com/numalet/numalet/agent/serving/podsapi"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // publisher tells others of the statuses of the node's pods. None of its methods but Run blocks.
@@ -39,7 +40,7 @@ type (
 // publishers are those of a node, by name.
 type publishers struct {
 	all []publisher
-	run []part
+	run []part.Part
 	// complete is set once every source of pods was heard; nil: nobody asks.
 	complete *atomic.Bool
 	before   *kept.Statuses // of an earlier run; nil on a hollow node
@@ -70,7 +71,7 @@ func (p publishers) recall(n node, h host) func(*v1.Pod) v1.PodStatus {
 }
 
 func (p *publishers) add(name string, one publisher) {
-	p.all, p.run = append(p.all, one), append(p.run, part{name, one.Run})
+	p.all, p.run = append(p.all, one), append(p.run, part.Of(name, one.Run))
 }
 
 func (p publishers) wrote(c podstatus.Change) {

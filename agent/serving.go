@@ -32,6 +32,7 @@ import (
 	"github.com/numalet/numalet/cgroups/kernel"
 	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/route"
 )
 
@@ -42,7 +43,7 @@ type serving struct {
 }
 
 // serve listens for those who ask the node, and tells systemd that the agent is well.
-func (a *Agent) serve(ctx context.Context) ([]part, error) {
+func (a *Agent) serve(ctx context.Context) ([]part.Part, error) {
 	n := a.node
 	resources, err := newPodResources(n, a.devices, a.contents.claims, a.pods)
 	if err != nil {
@@ -65,10 +66,10 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := append(follow, part{"watchdog", guard.Run}, part{"pod resources", resources.Run},
-		part{"statistics", a.stats.Run}, part{"http server", listeners.Run})
+	out := append(follow, part.Of("watchdog", guard.Run), part.Of("pod resources", resources.Run),
+		part.Of("statistics", a.stats.Run), part.Of("http server", listeners.Run))
 	if *n.cfg.Kubelet.MakeIPTablesUtilChains {
-		out = append(out, part{"iptables chains", firewall.New().Run})
+		out = append(out, part.Of("iptables chains", firewall.New().Run))
 	}
 	return out, nil
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/upkeep/housekeeping"
+	"github.com/numalet/numalet/internal/housekeeping"
+	"github.com/numalet/numalet/internal/part"
 )
 
 // healthDomain keeps what CSI drivers said last of the health of pods' volumes. The zero value is of
@@ -46,7 +47,7 @@ func (d healthDomain) get() map[types.UID]volume.Health {
 }
 
 // parts ask drivers each volumeStatsAggPeriod, as the kubelet does.
-func (d healthDomain) parts(n node, c contentDomain, drivers csiDomain, pods *podstatus.Store) []part {
+func (d healthDomain) parts(n node, c contentDomain, drivers csiDomain, pods *podstatus.Store) []part.Part {
 	if d.last == nil {
 		return nil
 	}
@@ -54,7 +55,7 @@ func (d healthDomain) parts(n node, c contentDomain, drivers csiDomain, pods *po
 	if period <= 0 {
 		period = time.Minute
 	}
-	return []part{chore(housekeeping.Task{
+	return []part.Part{part.Chore(housekeeping.Task{
 		Name: "health of volumes", Period: period, First: time.Second,
 		Run: func(ctx context.Context) error {
 			drivers.AskStorage()

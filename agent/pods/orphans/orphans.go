@@ -1,4 +1,5 @@
-package housekeeping
+// Package orphans finds what is left of pods that the node does not know.
+package orphans
 
 import (
 	"context"
@@ -12,8 +13,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Orphans finds what is left of unknown pods.
-type Orphans struct {
+// Search says where to look, and for what.
+type Search struct {
 	// Running returns the pods in the runtime, Assigned the recorded assignments.
 	Running  func() []cri.Pod
 	Assigned func() allocation.State
@@ -28,7 +29,7 @@ type Orphans struct {
 }
 
 // Find looks once.
-func (o Orphans) Find(context.Context) error {
+func (o Search) Find(context.Context) error {
 	left := map[types.UID]*v1.Pod{}
 	found := func(pod *v1.Pod) {
 		if left[pod.UID] == nil && !o.Known(pod.UID) {
