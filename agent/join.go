@@ -98,7 +98,11 @@ type order struct{ first, then []part.Part }
 // CPUs may look free, and the kubelet's files have not been read.
 func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	n, h := a.node, a.host
-	serving, err := a.serve(ctx)
+	serving, err := a.newServing(ctx)
+	if err != nil {
+		return err
+	}
+	guards, err := a.guards()
 	if err != nil {
 		return err
 	}
@@ -106,7 +110,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	if err != nil {
 		return err
 	}
-	a.run.first = slices.Concat(serving, []part.Part{
+	a.run.first = slices.Concat(serving.Parts(), guards, []part.Part{
 		part.Of("tracing", n.trace.Run),
 		part.Of("assignment store", n.store.Run), part.Of("device plugins", a.devices.Run),
 		part.Of("drivers of resource claims", a.devices.drivers.Run),

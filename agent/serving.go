@@ -3,11 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/explain"
 	"github.com/numalet/numalet/agent/placement/fit"
 	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/serving"
 	"github.com/numalet/numalet/agent/serving/podresources"
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/agent/serving/stats"
@@ -36,65 +35,54 @@ import (
 	"github.com/numalet/numalet/internal/route"
 )
 
-// serving answers those who ask the node.
-type serving struct {
-	*Agent
-	open []route.Route // change nothing, and are on every port
+// newServing listens for those who ask the node.
+func (a *Agent) newServing(ctx context.Context) (*serving.Serving, error) {
+	n := a.node
+	return serving.New(ctx, serving.Config{
+		Settings: n.cfg, Node: n.name, Registry: n.registry, Trace: n.trace.Provider(), Kube: n.kube,
+		Addresses: a.host.addresses, SetAside: n.quarantined, Client: a.host.client,
+		Observed: a.host.pleg.Get, Running: a.host.pleg.All, Pods: a.pods.statuses,
+		Open: a.openRoutes(), Guarded: append(devices.Routes(a.devices.routes(n)),
+			claims.Routes(a.contents.claims.Manager)...),
+		Socket: filepath.Join(n.cfg.RootDir, devices.Socket), Checks: a.checks(), Stats: a.stats,
+		PodResources: podResources(n, a.devices, a.contents.claims, a.pods),
+	})
 }
 
-// serve listens for those who ask the node, and tells systemd that the agent is well.
-func (a *Agent) serve(ctx context.Context) ([]part.Part, error) {
-	n := a.node
-	resources, err := newPodResources(n, a.devices, a.contents.claims, a.pods)
+// guards tell systemd that the agent is well, and keep the node's iptables chains.
+func (a *Agent) guards() ([]part.Part, error) {
+	guard, err := watchdog.New(a.comesRound)
 	if err != nil {
 		return nil, err
 	}
-	s := serving{Agent: a}
-	s.open = slices.Concat(s.openRoutes(), a.stats.Routes(), resources.Routes(),
-		[]route.Route{a.probes.Route()})
-	c := s.listeners()
-	api, follow, err := s.nodeAPI(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.Listeners = append(c.Listeners, api...)
-	listeners, err := server.New(c)
-	if err != nil {
-		return nil, err
-	}
-	guard, err := watchdog.New(s.comesRound)
-	if err != nil {
-		return nil, err
-	}
-	out := append(follow, part.Of("watchdog", guard.Run), part.Of("pod resources", resources.Run),
-		part.Of("statistics", a.stats.Run), part.Of("http server", listeners.Run))
-	if *n.cfg.Kubelet.MakeIPTablesUtilChains {
+	out := []part.Part{part.Of("watchdog", guard.Run)}
+	if *a.node.cfg.Kubelet.MakeIPTablesUtilChains {
 		out = append(out, part.Of("iptables chains", firewall.New().Run))
 	}
 	return out, nil
 }
 
 // comesRound returns an error if the syncLoop is stuck.
-func (s serving) comesRound() error {
-	often := s.node.cfg.Kubelet.SyncFrequency.Duration
-	return s.pods.loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
+func (a *Agent) comesRound() error {
+	often := a.node.cfg.Kubelet.SyncFrequency.Duration
+	return a.pods.loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
 }
 
 // errRegistration is why the health check of device plugins fails.
 var errRegistration = errors.New("the registration of device plugins is not served yet")
 
-func (s serving) checks() []healthz.HealthChecker {
+func (a *Agent) checks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
-		healthz.NamedCheck("syncloop", func(*http.Request) error { return s.comesRound() }),
+		healthz.NamedCheck("syncloop", func(*http.Request) error { return a.comesRound() }),
 		healthz.NamedCheck("sources", func(*http.Request) error {
-			return s.pods.sources.Healthy(time.Now(), time.Minute)
+			return a.pods.sources.Healthy(time.Now(), time.Minute)
 		}),
 		healthz.NamedCheck("pleg", func(*http.Request) error {
-			return s.host.pleg.Healthy(time.Now())
+			return a.host.pleg.Healthy(time.Now())
 		}),
 		healthz.NamedCheck("device-plugin", func(*http.Request) error {
 			select {
-			case <-s.devices.Ready():
+			case <-a.devices.Ready():
 				return nil
 			default:
 				return errRegistration
@@ -103,52 +91,22 @@ func (s serving) checks() []healthz.HealthChecker {
 	}
 }
 
-// listeners are plain HTTP without authorization: the healthz port, which only has the health
-// checks of every listener; the read-only port, where nothing changes anything; and the socket of
-// the node's administrator.
-func (s serving) listeners() server.Config {
-	n, k := s.node, &s.node.cfg.Kubelet
-	c := server.Config{Registry: n.registry, Checks: s.checks(), Trace: n.trace.Provider()}
-	if *k.HealthzPort > 0 {
-		c.Listeners = append(c.Listeners, server.Listener{
-			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),
-			Settings: "healthzBindAddress or healthzPort (--healthz-bind-address, " +
-				"--healthz-port)",
-		})
-	}
-	if k.ReadOnlyPort > 0 {
-		c.Listeners = append(c.Listeners, server.Listener{
-			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
-			Settings: "address or readOnlyPort (--address, --read-only-port)",
-			Routes:   s.open, Type: server.ReadOnly,
-		})
-	}
-	c.Listeners = append(c.Listeners, server.Listener{
-		Address: filepath.Join(n.cfg.RootDir, devices.Socket), Settings: "--root-dir",
-		Routes: slices.Concat(s.open, devices.Routes(s.devices.routes(n)),
-			claims.Routes(s.contents.claims.Manager)),
-	})
-	return c
-}
-
 // openRoutes change nothing; the read-only port has them too.
-func (s serving) openRoutes() []route.Route {
-	n, p := s.node, s.pods
+func (a *Agent) openRoutes() []route.Route {
+	n, p := a.node, a.pods
 	return []route.Route{
 		server.PodsRoute(p.statuses.List),
-		server.MetricsRoute(n.registry),
-		server.SLIRoute(),
-		route.JSON("/placements", func() any { return s.Placements() }),
-		route.JSON("/plugins", func() any { return s.devices.Peers() }),
-		route.JSON("/problems", func() any { return s.Problems() }),
-		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
-		route.JSON("/csidrivers", func() any { return s.devices.csi.List() }),
-		claims.ListRoute(s.contents.claims.Manager, s.devices.failures.Outlooks),
+		route.JSON("/placements", func() any { return a.Placements() }),
+		route.JSON("/plugins", func() any { return a.devices.Peers() }),
+		route.JSON("/problems", func() any { return a.Problems() }),
+		devices.ListRoute(a.devices.routes(n)), devices.DriversRoute(a.devices.routes(n)),
+		route.JSON("/csidrivers", func() any { return a.devices.csi.List() }),
+		claims.ListRoute(a.contents.claims.Manager, a.devices.failures.Outlooks),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
-		explain.Route(p.queue, n.name, p.statuses.Knows, s.remarks), s.shortageRoute(),
-		fit.Route(p.queue, s.devices.Plugins, s.contents.claims.placer(n), n.cfg.RefuseUnknownFields,
-			n.cfg.Enabled),
+		explain.Route(p.queue, n.name, p.statuses.Knows, a.remarks), a.shortageRoute(),
+		fit.Route(p.queue, a.devices.Plugins, a.contents.claims.placer(n), n.cfg.RefuseUnknownFields,
+			n.cfg.Enabled), a.probes.Route(),
 	}
 }
 
@@ -170,9 +128,9 @@ func (a *Agent) Placements() []assigned.Row {
 
 // remarks says what went wrong with the pods of a name, with their device plugins, with their volumes and
 // the records of those, and which claims keep them.
-func (s serving) remarks(namespace, name string) (all explain.Remarks) {
-	n, d, m, c := s.node, s.devices, s.contents.mounts, s.contents.claims
-	for _, pod := range s.pods.statuses.AllNamed(namespace, name) {
+func (a *Agent) remarks(namespace, name string) (all explain.Remarks) {
+	n, d, m, c := a.node, a.devices, a.contents.mounts, a.contents.claims
+	for _, pod := range a.pods.statuses.AllNamed(namespace, name) {
 		one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
 			func() []string {
 				return health.Amiss(pod, n.store.State().Pods[pod.UID],
@@ -188,10 +146,9 @@ func (s serving) remarks(namespace, name string) (all explain.Remarks) {
 	return all
 }
 
-// newPodResources tells monitoring agents who holds what.
-func newPodResources(n node, d deviceDomain, c claimDomain, p podDomain) (
-	*podresources.Server, error) {
-	return podresources.New(podresources.Config{
+// podResources tells monitoring agents who holds what.
+func podResources(n node, d deviceDomain, c claimDomain, p podDomain) podresources.Config {
+	return podresources.Config{
 		Socket:   filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"),
 		Registry: n.registry,
 		Changed: mailbox.Subscribe(p.statuses.Changes(), n.store.Changes(), d.changed,
@@ -214,7 +171,7 @@ func newPodResources(n node, d deviceDomain, c claimDomain, p podDomain) (
 			}
 			return s
 		},
-	})
+	}
 }
 
 // newMeter measures what pods use of the node's disks.

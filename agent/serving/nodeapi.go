@@ -1,4 +1,4 @@
-package agent
+package serving
 
 import (
 	"context"
@@ -15,8 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/node/config"
-	"github.com/numalet/numalet/agent/placement/claims"
-	"github.com/numalet/numalet/agent/placement/devices"
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/agent/serving/server/access"
 	"github.com/numalet/numalet/agent/serving/server/certificates"
@@ -42,55 +40,56 @@ const (
 
 // nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. There is no listener
 // if it is switched off, or if nobody could be allowed to ask: the log says so.
-func (s serving) nodeAPI(ctx context.Context) ([]server.Listener, []part.Part, error) {
-	n, k := s.node, &s.node.cfg.Kubelet
+func (s *Serving) nodeAPI(ctx context.Context) ([]server.Listener, error) {
+	k := &s.c.Settings.Kubelet
 	if !*k.EnableServer {
-		return nil, nil, nil
+		return nil, nil
 	}
-	c := accessConfig(n)
+	c := s.access()
 	allowed, err := access.New(c)
 	if errors.Is(err, access.ErrNobody) {
 		klog.FromContext(ctx).Info("The node API (port 10250) is not served", "why", err)
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	source, err := servingCertificate(ctx, n, s.host)
+	source, err := s.certificate(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	tls, err := certificates.TLS(k, source, allowed.ClientCAs)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	routes, err := s.nodeRoutes()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	routes = append(routes, s.open...)
-	if n.cfg.Gates.Enabled("ComponentStatusz") {
+	if s.c.Settings.Gates.Enabled("ComponentStatusz") {
 		routes = append(routes, debug.Status(patterns(routes))...)
 	}
 	address := net.JoinHostPort(k.Address, strconv.Itoa(int(k.Port)))
 	if warning := access.Warning(c); warning != "" {
 		klog.FromContext(ctx).Info(warning, "address", address)
 	}
+	s.follow = []part.Part{
+		part.Of("client CAs", allowed.Run), part.Of("serving certificate", source.Run),
+	}
 	return []server.Listener{{
-			Address: address, TLS: tls, Authorize: allowed.Authorize, Routes: routes,
-			Settings: "address or port (--address, --port)", Type: server.ReadWrite,
-		}}, []part.Part{
-			part.Of("client CAs", allowed.Run), part.Of("serving certificate", source.Run),
-		}, nil
+		Address: address, TLS: tls, Authorize: allowed.Authorize, Routes: routes,
+		Settings: "address or port (--address, --port)", Type: server.ReadWrite,
+	}}, nil
 }
 
-func accessConfig(n node) access.Config {
+func (s *Serving) access() access.Config {
+	k := &s.c.Settings.Kubelet
 	c := access.Config{
-		Node: n.name, Authentication: n.cfg.Kubelet.Authentication,
-		Authorization: n.cfg.Kubelet.Authorization,
+		Node: s.c.Node, Authentication: k.Authentication, Authorization: k.Authorization,
 	}
-	if n.kube != nil {
-		c.Reviewer = n.kube.Reviews()
+	if s.c.Kube != nil {
+		c.Reviewer = s.c.Kube.Reviews()
 	}
 	return c
 }
@@ -101,43 +100,42 @@ type certificate interface {
 	Run(context.Context) error
 }
 
-// servingCertificate comes from the configured files, is signed by the API server if that is
+// certificate comes from the configured files, is signed by the API server if that is
 // wanted, or is our own.
-func servingCertificate(ctx context.Context, n node, h host) (certificate, error) {
-	k := &n.cfg.Kubelet
+func (s *Serving) certificate(ctx context.Context) (certificate, error) {
+	cfg, k := s.c.Settings, &s.c.Settings.Kubelet
 	switch {
 	case k.TLSCertFile != "" && k.TLSPrivateKeyFile != "":
 		return certificates.FromFiles(k.TLSCertFile, k.TLSPrivateKeyFile)
-	case k.ServerTLSBootstrap && n.kube != nil:
+	case k.ServerTLSBootstrap && s.c.Kube != nil:
 		return certificates.NewSigned(certificates.SignedConfig{
-			Node: n.name, Dir: n.cfg.Cluster.CertDir, Client: n.kube.Main(),
-			Addresses: h.addresses.Known,
-			NamesOnly: n.cfg.Gates.Enabled("AllowDNSOnlyNodeCSR"), Registry: n.registry,
+			Node: s.c.Node, Dir: cfg.Cluster.CertDir, Client: s.c.Kube.Main(),
+			Addresses: s.c.Addresses.Known,
+			NamesOnly: cfg.Gates.Enabled("AllowDNSOnlyNodeCSR"), Registry: s.c.Registry,
 		})
 	default:
 		var ips []net.IP
-		for _, text := range h.addresses.IPs() {
+		for _, text := range s.c.Addresses.IPs() {
 			ips = append(ips, net.ParseIP(text))
 		}
-		own, err := certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, ips)
-		return own, n.quarantined(ctx, err, "ServingCertificateQuarantined",
+		own, err := certificates.SelfSigned(cfg.Cluster.CertDir, s.c.Node, ips)
+		return own, s.c.SetAside(ctx, err, "ServingCertificateQuarantined",
 			"who trusted that certificate of the node API has to trust the new one")
 	}
 }
 
 // nodeRoutes need rights of their own, and so are not on the read-only port.
-func (s serving) nodeRoutes() ([]route.Route, error) {
-	n, cfg, runtime := s.node, s.node.cfg, s.host.client.Runtime()
-	k, pods := &cfg.Kubelet, s.pods.statuses
-	out := append(devices.Routes(s.devices.routes(n)), claims.Routes(s.contents.claims.Manager)...)
-	out = append(out, debug.Configz(cfg.Shown()))
+func (s *Serving) nodeRoutes() ([]route.Route, error) {
+	cfg, runtime, pods := s.c.Settings, s.c.Client.Runtime(), s.c.Pods
+	k := &cfg.Kubelet
+	out := append(slices.Clone(s.c.Guarded), debug.Configz(cfg.Shown()))
 	if cfg.Gates.Enabled("ComponentFlagz") {
 		out = append(out, debug.Flags(cfg.Flags())...)
 	}
 	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
 	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: runtime, Pod: named, Observed: s.host.pleg.Get,
+			Runtime: runtime, Pod: named, Observed: s.c.Observed,
 			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
@@ -151,9 +149,9 @@ func (s serving) nodeRoutes() ([]route.Route, error) {
 		return out, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: runtime, Pod: pods.Named, Observed: s.host.pleg.Get,
+		Runtime: runtime, Pod: pods.Named, Observed: s.c.Observed,
 		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
-		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: n.registry,
+		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: s.c.Registry,
 	})
 	if err != nil {
 		return nil, err
@@ -163,11 +161,11 @@ func (s serving) nodeRoutes() ([]route.Route, error) {
 	}
 	return slices.Concat(out, streams, switchable(cfg), []route.Route{
 		logs.Route(logs.Config{
-			Pod: named, Observed: s.host.pleg.Get,
+			Pod: named, Observed: s.c.Observed,
 			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		server.RunningRoute(s.host.pleg.All),
+		server.RunningRoute(s.c.Running),
 	}), nil
 }
 
