@@ -381,7 +381,8 @@ func TestLong(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, "last\n")
 		}), time.Minute))
-	s.Config.ReadTimeout, s.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	const limit = time.Second // the handshake has it too
+	s.Config.ReadTimeout, s.Config.WriteTimeout = limit, limit
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	s.EnableHTTP2 = true
 	s.StartTLS()
@@ -398,7 +399,7 @@ func TestLong(t *testing.T) {
 		if _, err := io.ReadFull(resp.Body, first); err != nil || (resp.ProtoMajor == 2) != two {
 			t.Fatalf("HTTP/%d: %v", resp.ProtoMajor, err)
 		}
-		time.Sleep(200 * time.Millisecond) // four times the limit of others
+		time.Sleep(3 * limit / 2)
 		release <- struct{}{}
 		if last, err := io.ReadAll(resp.Body); err != nil || string(last) != "last\n" {
 			t.Errorf("HTTP/%d: %v %q", resp.ProtoMajor, err, last)
