@@ -9,15 +9,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/agent/node/eviction/wake"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podworker"
-	"github.com/numalet/numalet/agent/serving/stats"
-	"github.com/numalet/numalet/agent/storage/diskusage"
+	"github.com/numalet/numalet/agent/pods/syncloop"
+	"github.com/numalet/numalet/agent/serving/usage"
 	"github.com/numalet/numalet/agent/storage/localstorage"
 	"github.com/numalet/numalet/cgroups/kernel"
 	"github.com/numalet/numalet/internal/part"
@@ -28,40 +26,47 @@ import (
 // and those that use more of the node's disk than they may. What may be removed first is removed by
 // upkeep.
 func (a *Agent) newEvictions() ([]part.Part, error) {
-	ends := newEvictor(a.node, a.pods.statuses)
+	ends := eviction.NewOnce(a.pods.statuses.Active, func(e eviction.Eviction) {
+		a.node.events.Annotated(e.Pod, e.Annotations, v1.EventTypeWarning, eviction.ReasonEvicted, e.Message)
+		a.pods.statuses.events.Put(syncloop.Killed(e.Pod.UID, evicted(e.Message, e.OwnLimit), e.Grace))
+	})
 	manager, run, err := a.newEviction(ends)
 	if err != nil || !*a.node.cfg.Kubelet.LocalStorageCapacityIsolation {
 		return run, err
 	}
 	keeper := localstorage.NewKeeper(localstorage.KeeperConfig{
-		Pods: ends.pods, Used: a.stats.Recent, Apart: eviction.ImagesApart,
+		Pods: ends.Pods, Used: a.stats.Recent, Apart: eviction.ImagesApart,
 		End: func(p *v1.Pod, e localstorage.Excess) {
 			one := eviction.Eviction{Pod: p, Signal: eviction.Signal(e.Signal),
 				Grace: time.Second, Words: eviction.Words{Message: e.Message}, OwnLimit: true}
 			manager.Note(one)
-			ends.evict(one)
+			ends.Evict(one)
 		},
 	})
 	return append(run, part.Of("limits of local storage", keeper.Run)), nil
 }
 
 // newEviction ends pods before memory, a disk or PIDs run out.
-func (a *Agent) newEviction(ends *evictor) (m *eviction.Manager, run []part.Part, err error) {
+func (a *Agent) newEviction(ends *eviction.Once) (m *eviction.Manager, run []part.Part, err error) {
 	n, k := a.node, &a.node.cfg.Kubelet
-	thresholds, err := thresholdsOf(n.cfg)
+	thresholds, err := eviction.Thresholds(n.cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	use := usage{n, a.host, a.stats, a.disks}
+	use := usage.Usage{Stats: a.stats, Disks: a.disks, Hardware: n.hardware.Get,
+		Limited: slices.Contains(k.EnforceNodeAllocatable, "pods")}
+	if a.host.tree != nil {
+		use.PodsGroup = a.host.tree.PodsPath()
+	}
 	kernelTells := wake.New(wake.Config{
-		Unified: kernel.NewGroups("").Version() == 2, Pods: use.podsGroup(),
+		Unified: kernel.NewGroups("").Version() == 2, Pods: use.PodsGroup,
 		Levels: k.KernelMemcgNotification,
 	})
 	m, err = eviction.New(eviction.Config{
 		Thresholds: thresholds, Pressure: a.host.short,
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
-		Meter:      use.meter(kernelTells), PodFacts: a.podFacts(ends),
+		Meter:      use.Meter(kernelTells), PodFacts: a.podFacts(ends),
 		Journal: a.host.evicted,
 		Reclaim: func(ctx context.Context, what eviction.Reclaim) (some bool, err error) {
 			dead, old := 0, 0
@@ -75,7 +80,7 @@ func (a *Agent) newEviction(ends *evictor) (m *eviction.Manager, run []part.Part
 			}
 			return dead+old > 0, err
 		},
-		Evict: ends.evict,
+		Evict: ends.Evict,
 		Tell:  n.events.OnNode, Registry: n.registry,
 	})
 	if err != nil || len(thresholds) == 0 {
@@ -85,28 +90,22 @@ func (a *Agent) newEviction(ends *evictor) (m *eviction.Manager, run []part.Part
 	return m, []part.Part{part.Of("evictions", m.Run), part.Of("memory as the kernel tells", kernelTells.Run)}, nil
 }
 
-// thresholdsOf are the thresholds of the settings. Where pods may request what hard eviction keeps free, they
-// may use it too, as with the kubelet: what is left of the limit of all pods has no threshold.
-func thresholdsOf(cfg *config.Config) ([]eviction.Threshold, error) {
-	of := cfg.Kubelet
-	if cfg.IgnoreEviction {
-		of.EnforceNodeAllocatable = nil
-	}
-	return eviction.Parse(&of)
-}
-
 // podFacts says for evictions what is known of pods.
-func (a *Agent) podFacts(ends *evictor) eviction.PodFacts {
+func (a *Agent) podFacts(ends *eviction.Once) eviction.PodFacts {
 	n, statuses := a.node, a.pods.statuses
 	exclusive := func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() }
 	return eviction.PodFacts{
-		Pods: ends.pods, Exclusive: exclusive, Grace: podworker.Grace,
+		Pods: ends.Pods, Exclusive: exclusive, Grace: podworker.Grace,
 		Holds: func(uid types.UID) bool {
 			observed, _ := a.host.pleg.Get(uid)
 			return observed.Running() || exclusive(uid) || !statuses.Cleared(uid)
 		},
 		Known: a.pods.mayHave,
 	}
+}
+
+func evicted(message string, ownLimit bool) pod.Why {
+	return pod.Why{Reason: eviction.ReasonEvicted, Message: message, OwnLimit: ownLimit}
 }
 
 // doomed are the pods that an earlier run of the agent was about to evict.
@@ -143,90 +142,4 @@ func (a *Agent) Pressure() []string {
 		return nil
 	}
 	return a.evictions.Pressure()
-}
-
-// usage says for evictions what the node and its pods use.
-type usage struct {
-	node  node
-	host  host
-	stats *stats.Collector
-	disks *localstorage.Meter
-}
-
-// meter measures for evictions; the kernel tells when memory is short.
-func (u usage) meter(tells *wake.Kernel) eviction.Meter {
-	return eviction.Meter{
-		Glance: u.glance, Measure: u.measure, Anew: u.disks.Anew, Woken: tells.Woken(),
-		Arm: func(ctx context.Context, s eviction.Signal, left int64) {
-			switch s {
-			case eviction.MemoryAvailable:
-				tells.Arm(ctx, "/", left)
-			case eviction.AllocatableMemoryAvailable:
-				tells.Arm(ctx, u.podsGroup(), left)
-			}
-		},
-	}
-}
-
-// podsGroup is the cgroup of all pods; "": there is none.
-func (u usage) podsGroup() string {
-	if u.host.tree == nil {
-		return ""
-	}
-	return u.host.tree.PodsPath()
-}
-
-// glance says what the node uses.
-func (u usage) glance(context.Context) (statsapi.Summary, eviction.Host, error) {
-	summary, s, err := u.stats.Kernel(false)
-	return summary, u.onHost(s), err
-}
-
-// measure says what the node and its pods use. Of disks only the runtime knows all.
-func (u usage) measure(ctx context.Context, of eviction.Signal) (eviction.Measured, error) {
-	if u.host.tree != nil && !of.OnDisk() {
-		summary, s, _ := u.stats.Kernel(true) // what could not be read is short of nothing
-		return eviction.Measured{Summary: summary, Host: u.onHost(s), At: s.At}, nil
-	}
-	summary, s, err := u.stats.Measure(ctx, of.OnDisk())
-	if err != nil {
-		return eviction.Measured{}, err
-	}
-	out := eviction.Measured{Summary: summary, Host: u.onHost(s), At: s.At}
-	if of.OnDisk() {
-		out.Beyond = beyond(u.disks.Beyond(ctx), s)
-	}
-	return out, nil
-}
-
-// beyond says what pods use of disks beyond their statistics.
-func beyond(all map[types.UID]localstorage.Beyond, s *stats.Snapshot) map[types.UID]eviction.Beyond {
-	amount := func(u diskusage.Usage) eviction.Held {
-		return eviction.Held{Bytes: int64(u.Bytes), Inodes: int64(u.Inodes)}
-	}
-	out := make(map[types.UID]eviction.Beyond, len(all))
-	for uid, one := range all {
-		out[uid] = eviction.Beyond{Node: amount(one.Held.On), Layers: amount(one.Held.Layers),
-			Grown: int64(one.Grown), Partial: one.Partial || one.Held.Partial}
-	}
-	for _, p := range s.Pods {
-		uid := types.UID(p.Stats.PodRef.UID)
-		one := out[uid]
-		one.Partial = one.Partial ||
-			slices.ContainsFunc(p.Containers, func(c stats.Container) bool { return c.Partial })
-		out[uid] = one
-	}
-	return out
-}
-
-// onHost says how much memory the machine has, and all pods together may use.
-func (u usage) onHost(s *stats.Snapshot) eviction.Host {
-	host := eviction.Host{Memory: int64(s.Machine.Memory)}
-	if slices.Contains(u.node.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
-		h := u.node.hardware.Get()
-		limit := h.Capacity[v1.ResourceMemory].DeepCopy()
-		limit.Sub(h.Reservation.Reserved[v1.ResourceMemory])
-		host.PodsCapacity = limit.Value()
-	}
-	return host
 }

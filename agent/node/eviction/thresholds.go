@@ -49,6 +49,16 @@ func (t Threshold) withImages(r Readings) bool {
 	return layers && images && !known
 }
 
+// Thresholds are the thresholds of the settings. Where pods may request what hard eviction keeps free, they
+// may use it too, as with the kubelet: what is left of the limit of all pods has no threshold.
+func Thresholds(cfg *config.Config) ([]Threshold, error) {
+	of := cfg.Kubelet
+	if cfg.IgnoreEviction {
+		of.EnforceNodeAllocatable = nil
+	}
+	return Parse(&of)
+}
+
 // Parse returns the thresholds of a valid configuration, in the order in which they are relieved:
 // memory first, and the hard ones of a signal before the soft ones. containerfs has no settings of its
 // own, and those that name it count for nothing: those of nodefs hold for it too, if it is read. If the
