@@ -26,16 +26,15 @@ func openFailures(ctx context.Context, n node) (*health.FailureBook, error) {
 }
 
 // newFailures has done what the settings say about pods whose devices fail.
-func (a *Agent) newFailures() (*health.Failures, error) {
-	n, p := a.node, a.pods
+func newFailures(n node, d deviceDomain, p podDomain) (*health.Failures, error) {
 	return health.NewFailures(health.FailuresConfig{
-		Config: healthConfig(n, a.devices, p), Book: a.devices.failures,
+		Config: healthConfig(n, d, p), Book: d.failures,
 		Known: p.mayHave,
 		Grace: podworker.Grace,
 		End: func(ends *v1.Pod, message string, grace time.Duration) {
 			p.statuses.events.Put(syncloop.Killed(ends.UID, deviceFailed(message), grace))
 		},
-		Changed: mailbox.Subscribe(p.statuses.Changes(), a.devices.changed, a.devices.drivers.ill,
+		Changed: mailbox.Subscribe(p.statuses.Changes(), d.changed, d.drivers.ill,
 			n.store.Changes()),
 		Registry: n.registry,
 	})

@@ -51,7 +51,7 @@ func (a *Agent) newServing(ctx context.Context) (*serving.Serving, error) {
 
 // guards tell systemd that the agent is well, and keep the node's iptables chains.
 func (a *Agent) guards() ([]part.Part, error) {
-	guard, err := watchdog.New(a.comesRound)
+	guard, err := watchdog.New(a.pods.comesRound(a.node.cfg.Kubelet.SyncFrequency.Duration))
 	if err != nil {
 		return nil, err
 	}
@@ -62,18 +62,18 @@ func (a *Agent) guards() ([]part.Part, error) {
 	return out, nil
 }
 
-// comesRound returns an error if the syncLoop is stuck.
-func (a *Agent) comesRound() error {
-	often := a.node.cfg.Kubelet.SyncFrequency.Duration
-	return a.pods.loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
+// comesRound returns a check that fails if the syncLoop, which looks so often, is stuck.
+func (p podDomain) comesRound(often time.Duration) func() error {
+	return func() error { return p.loop.Healthy(time.Now(), max(2*often, 5*time.Minute)) }
 }
 
 // errRegistration is why the health check of device plugins fails.
 var errRegistration = errors.New("the registration of device plugins is not served yet")
 
 func (a *Agent) checks() []healthz.HealthChecker {
+	round := a.pods.comesRound(a.node.cfg.Kubelet.SyncFrequency.Duration)
 	return []healthz.HealthChecker{
-		healthz.NamedCheck("syncloop", func(*http.Request) error { return a.comesRound() }),
+		healthz.NamedCheck("syncloop", func(*http.Request) error { return round() }),
 		healthz.NamedCheck("sources", func(*http.Request) error {
 			return a.pods.sources.Healthy(time.Now(), time.Minute)
 		}),

@@ -28,18 +28,18 @@ func (h host) downed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
 }
 
 // newShutdown ends pods in order when the machine goes down.
-func (a *Agent) newShutdown() (*shutdown.Manager, error) {
-	n, statuses := a.node, a.pods.statuses
+func newShutdown(n node, h host, pods podDomain) (*shutdown.Manager, error) {
+	statuses := pods.statuses
 	runs := func(uid types.UID) bool {
-		observed, _ := a.host.pleg.Get(uid)
+		observed, _ := h.pleg.Get(uid)
 		return observed.Running()
 	}
 	c := shutdown.Config{
-		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: a.host.down,
-		Marks: a.host.marks, Tell: n.events.OnNode, Registry: n.registry,
+		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: h.down,
+		Marks: h.marks, Tell: n.events.OnNode, Registry: n.registry,
 		PodFacts: shutdown.PodFacts{
 			Pods:  func() []*v1.Pod { return statuses.Running(runs) },
-			Grace: podworker.Grace, Known: a.pods.mayHave,
+			Grace: podworker.Grace, Known: pods.mayHave,
 			Left: func(uid types.UID) bool {
 				state := n.store.State()
 				return statuses.Left(uid) || runs(uid) || !state.Pods[uid].IsEmpty() ||

@@ -64,11 +64,11 @@ func (a *Agent) endings() ([]part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	failures, err := a.newFailures()
+	failures, err := newFailures(n, a.devices, a.pods)
 	if err != nil {
 		return nil, err
 	}
-	down, err := a.newShutdown()
+	down, err := newShutdown(n, a.host, a.pods)
 	if err != nil {
 		return nil, err
 	}
