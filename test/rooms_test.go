@@ -49,21 +49,48 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// TestLinesOfPages: the lines of a page have less than 120 columns, except in tables and code blocks.
-func TestLinesOfPages(t *testing.T) {
+// pagesOf returns the texts of all pages, by their paths.
+func pagesOf(t *testing.T) map[string]string {
+	t.Helper()
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no documentation: %v", err)
 	}
-	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../SECURITY.md") {
+	decisions, err := filepath.Glob("../docs/decisions/*.md")
+	if err != nil || len(decisions) == 0 {
+		t.Fatalf("no decisions: %v", err)
+	}
+	out := map[string]string{}
+	for _, page := range slices.Concat(pages, decisions,
+		[]string{"../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../SECURITY.md"}) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(codeBlock.ReplaceAllString(string(text), "")) {
+		out[page] = string(text)
+	}
+	return out
+}
+
+// TestLinesOfPages: the lines of a page have less than 120 columns, except in tables and code blocks.
+func TestLinesOfPages(t *testing.T) {
+	for page, text := range pagesOf(t) {
+		for line := range strings.Lines(codeBlock.ReplaceAllString(text, "")) {
 			line = strings.TrimSuffix(line, "\n")
 			if n := utf8.RuneCountInString(line); n >= 120 && !strings.HasPrefix(line, "|") {
 				t.Errorf("%s: %d columns: %s", filepath.Base(page), n, line)
+			}
+		}
+	}
+}
+
+// TestLinksOfPages: what a page links to in this repository is there.
+func TestLinksOfPages(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+	for page, text := range pagesOf(t) {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), match[1])); err != nil {
+				t.Errorf("%s links to %s: %v", filepath.Base(page), match[1], err)
 			}
 		}
 	}
