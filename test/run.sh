@@ -90,16 +90,22 @@ tests() { # TIER ARGUMENT...
 }
 show=()
 
-# with_containerd lists the packages beside the code whose tests start containerd.
+# with_containerd lists the packages beside the code whose tests start containerd. There are some.
 with_containerd() {
-    grep -rl --include='*_test.go' numalet/test/containerd/rig agent cri cmd | xargs -n 1 dirname |
-        sort -u | sed 's|^|github.com/numalet/numalet/|'
+    local found
+    found=$(grep -rl --include='*_test.go' numalet/test/containerd/rig agent cri cmd) || {
+        echo "no package beside the code starts containerd: the folders in $0 are out of date" >&2
+        return 1
+    }
+    xargs -n 1 dirname <<<"$found" | sort -u | sed 's|^|github.com/numalet/numalet/|'
 }
 
 run_unit() { # random walks are short here; the tier walks has them in full
+    local others
+    others=$(with_containerd) || return 1
     # shellcheck disable=SC2046 # package paths have no spaces
     tests unit -p 4 -short $(go list ./... | grep -v '^github.com/numalet/numalet/test' |
-        grep -vxF "$(with_containerd)") ./test/progress && run_cgo
+        grep -vxF "$others") ./test/progress && run_cgo
 }
 
 # run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled; with these tags nothing
@@ -126,8 +132,10 @@ run_sim() {
 }
 
 run_containerd() { # one package at a time: a runtime that is starved starts pods in another order
-    # shellcheck disable=SC2046 # package paths have no spaces
-    tests containerd -p 1 -count=1 -short ./test/containerd/... $(with_containerd)
+    local beside
+    beside=$(with_containerd) || return 1
+    # shellcheck disable=SC2086 # package paths have no spaces
+    tests containerd -p 1 -count=1 -short ./test/containerd/... $beside
 }
 
 # more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
