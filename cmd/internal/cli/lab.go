@@ -58,7 +58,7 @@ func StartLab(words []string) error {
 	if err != nil {
 		return err
 	}
-	argv := append([]string{filepath.Base(os.Args[0])}, words...)
+	argv := append([]string{os.Args[0]}, words...) // what it says to type is what was typed
 	return fmt.Errorf("start %s: %w", path, syscall.Exec(path, argv, os.Environ()))
 }
 

@@ -185,7 +185,7 @@ func (p *Playground) hints() []hint {
 			},
 		}
 	}
-	numalet := terminal.Quoted(os.Args[0])
+	numalet := terminal.Quoted(agentProgram(os.Args[0]))
 	return append(hints,
 		hint{
 			what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
@@ -197,6 +197,9 @@ func (p *Playground) hints() []hint {
 			command: fmt.Sprintf("%s explain --server %s", numalet, server)},
 		hint{what: "what happened:", command: fmt.Sprintf("%s events --server %s", numalet, server)})
 }
+
+// agentProgram returns the program that asks an agent, beside the one that was called.
+func agentProgram(called string) string { return strings.TrimSuffix(called, "-lab") }
 
 // live shows the table in a terminal until the user quits.
 func (v viewer) live(ctx context.Context) error {

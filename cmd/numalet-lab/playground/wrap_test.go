@@ -45,6 +45,15 @@ func TestCommandsCanBePasted(t *testing.T) {
 	}
 }
 
+// What to type names the program that has the command, whichever of the two was called.
+func TestCommandsAreOfTheAgentsProgram(t *testing.T) {
+	for _, called := range []string{"bin/numalet-lab", "bin/numalet"} {
+		if got := agentProgram(called); got != "bin/numalet" {
+			t.Errorf("%s says to call %s", called, got)
+		}
+	}
+}
+
 // In a window of the usual initial size, the reasons and the free resources are shown.
 func TestSmallPage(t *testing.T) {
 	now := examplePicture()
