@@ -47,7 +47,7 @@ type Config struct {
 	Images *images.Records
 	// Checkpoints says what the kubelet's files are made of. Upkeep fills in what it has itself.
 	Checkpoints checkpoints.Config
-	// Chores are what other floors have looked at from time to time.
+	// Chores are periodic tasks of other floors.
 	Chores []housekeeping.Task
 }
 

@@ -111,8 +111,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestLab: commands of the other program get their words, its flags included, and their help and
-// completions are that program's.
+// TestLab: numalet hands on all words of a command of the other program, its flags included. That
+// program also prints the command's help and completes it.
 func TestLab(t *testing.T) {
 	for typed, want := range map[string]string{
 		"playground --once -o json":       `lab: ["playground" "--once" "-o" "json"]`,
