@@ -12,17 +12,24 @@ import (
 // were unknown. It returns the pods whose status is known now: their workers should look at them.
 func (s *Store) RecallAgain() (news []types.UID) {
 	for _, e := range s.table.all() {
-		if e.recalled || !podspec.IsStatic(e.Pod) {
-			continue
+		if s.recallAgain(e) {
+			news = append(news, e.Pod.UID)
 		}
-		reported := s.proven(e.Pod, s.cfg.Recall(e.Pod))
-		if reported.Phase == "" {
-			continue
-		}
-		s.table.update(e.Pod.UID, func(e entry) entry { return e.recall(reported) })
-		news = append(news, e.Pod.UID)
 	}
 	return news
+}
+
+// recallAgain is RecallAgain for one pod.
+func (s *Store) recallAgain(e entry) (news bool) {
+	if e.recalled || !podspec.IsStatic(e.Pod) {
+		return false
+	}
+	reported := s.proven(e.Pod, s.cfg.Recall(e.Pod))
+	if reported.Phase == "" {
+		return false
+	}
+	s.table.update(e.Pod.UID, func(e entry) entry { return e.recall(reported) })
+	return true
 }
 
 // proven returns what counts of a status that was reported before the agent's start.

@@ -48,8 +48,34 @@ func TestRecall(t *testing.T) {
 	if got := s.Status("other").Phase; got != v1.PodPending {
 		t.Errorf("a pod that is not static is %s", got)
 	}
-	if news := s.RecallAgain(); len(news) > 0 || asked["late"] != 2 || asked["early"] != 1 {
+	if news := s.RecallAgain(); len(news) > 0 || asked["late"] != 3 || asked["early"] != 1 {
 		t.Errorf("then there is news of %q; asked %v", news, asked)
+	}
+}
+
+// What an earlier run told may become known just when a pod begins, after the store asked for it and
+// before the pod is among those asked for again.
+func TestRecalledMeanwhile(t *testing.T) {
+	var s *Store
+	var known v1.PodStatus
+	s = New(Config{Recall: func(*v1.Pod) v1.PodStatus {
+		if was := known; was.Phase != "" {
+			known = v1.PodStatus{}
+			return was
+		}
+		if len(s.Specs()) == 0 {
+			known.Phase = v1.PodRunning
+			if news := s.RecallAgain(); len(news) > 0 {
+				t.Errorf("there is news of %q, which has not begun", news)
+			}
+		}
+		return v1.PodStatus{}
+	}})
+	p := named("u", "a")
+	p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+	s.write(pod.StatusPending, p, "")
+	if got := s.Status("u").Phase; got != v1.PodRunning {
+		t.Errorf("the pod is %s, and was told to run", got)
 	}
 }
 

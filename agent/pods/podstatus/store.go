@@ -149,6 +149,7 @@ func (s *Store) begin(f pod.Facts) {
 		e.status = s.proven(e.Pod, e.status)
 	}
 	s.table.begin(e)
+	s.recallAgain(e) // it may have become known before the pod was among those asked for again
 }
 
 // Forget drops a pod and its status.
