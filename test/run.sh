@@ -76,7 +76,7 @@ end_tier() { # NAME
     fi
     unset "group[$1]"
     took=$((SECONDS - began[$1]))
-    summary+=("$1: $result, $took s")
+    summary+=("$1: $result, $took s$(sed 's/^/: /' "$TMPDIR/$1.failed" 2>/dev/null | tr -d '\n')")
     echo "== tier $1 $result in $took s"
 }
 
@@ -86,7 +86,8 @@ tests() { # TIER ARGUMENT...
     local tier=$1
     shift
     go test -json -vet=off '-ldflags=-s -w' -timeout $limit "${race[@]}" "$@" |
-        "$TMPDIR/progress" -tier "$tier" -usually "${usually[$tier]}" -slowest "${SLOWEST:-0}" "${show[@]}"
+        "$TMPDIR/progress" -tier "$tier" -usually "${usually[$tier]}" -slowest "${SLOWEST:-0}" \
+        -failed "$TMPDIR/$tier.failed" "${show[@]}"
 }
 show=()
 
@@ -120,11 +121,11 @@ run_cgo() {
         (cd test/gpuallocator && CGO_ENABLED=1 tests unit -tags netgo,osusergo .)
 }
 
-run_walks() { # what is shorter with -short: in test, with containerd, and beside the code
+run_walks() { # what is shorter with -short: beside the code, and then, when builds have ended, with agents
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests walks -run '^(TestPlaygroundOfPlainBuild|TestEveryPolicyChange)$' -count=1 ./test ./test/containerd &&
-        tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |
-        xargs -n 1 dirname | sort -u)
+    tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |
+        xargs -n 1 dirname | sort -u) &&
+        tests walks -run '^(TestPlaygroundOfPlainBuild|TestEveryPolicyChange)$' -count=1 ./test ./test/containerd
 }
 
 run_sim() {

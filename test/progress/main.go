@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 )
 
@@ -22,6 +23,7 @@ func main() {
 	tier := flag.String("tier", "tests", "what the lines begin with")
 	usually := flag.Duration("usually", 0, "how long it takes on two cores with warm caches")
 	slowest := flag.Int("slowest", 0, "how many of the longest tests to list at the end")
+	failed := flag.String("failed", "", "append the names of failed tests to this file, in one line")
 	verbose := flag.Bool("v", false, "print what tests say that pass")
 	flag.Parse()
 	signal.Ignore(os.Interrupt) // go test ends at it, and what it says of that is still printed
@@ -67,6 +69,22 @@ func main() {
 		os.Exit(1)
 	}
 	if report.failed {
+		note(*failed, report.names)
 		os.Exit(1)
+	}
+}
+
+// note appends the names to the file; "" stands for no file.
+func note(file string, names []string) {
+	if file == "" {
+		return
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, strings.Join(names, " "))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "progress: name the failed tests:", err)
 	}
 }

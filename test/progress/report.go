@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -36,15 +37,17 @@ type report struct {
 	took    map[key]time.Duration
 	tests   int // that have ended, without subtests
 	left    map[string]bool
-	done    int // packages
+	bad     map[string]bool // packages of which a test has failed
+	done    int             // packages
 	failed  bool
+	names   []string // of failed tests without subtests, and of packages that failed without one
 }
 
 func newReport(out io.Writer, verbose bool) *report {
 	return &report{
 		out: out, verbose: verbose,
 		output: map[key]*strings.Builder{}, running: map[key]time.Time{},
-		took: map[key]time.Duration{}, left: map[string]bool{},
+		took: map[key]time.Duration{}, left: map[string]bool{}, bad: map[string]bool{},
 	}
 }
 
@@ -62,6 +65,7 @@ func (r *report) line(line string) {
 		r.at = ""
 	case "build-fail":
 		r.failed = true
+		r.names = append(r.names, "build of "+path.Base(e.ImportPath))
 	case "start":
 		r.left[e.Package] = true
 	case "output":
@@ -123,6 +127,10 @@ func (r *report) testEnds(e event) {
 	if isSub(e.Test) {
 		return
 	}
+	if e.Action == "fail" {
+		r.names = append(r.names, e.Test)
+		r.bad[e.Package] = true
+	}
 	r.tests++
 	r.took[k] = time.Duration(e.Elapsed * float64(time.Second))
 	delete(r.running, k)
@@ -152,6 +160,9 @@ func (r *report) packageEnds(e event) {
 	delete(r.left, e.Package)
 	r.done++
 	if e.Action == "fail" {
+		if !r.bad[e.Package] {
+			r.names = append(r.names, path.Base(e.Package))
+		}
 		for _, k := range r.of(e.Package) {
 			r.print(k)
 		}
