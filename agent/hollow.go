@@ -11,25 +11,29 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/cluster"
 	"github.com/numalet/numalet/agent/cluster/kubeapi"
+	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/node/nodestatus"
+	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/placement/admission"
+	"github.com/numalet/numalet/agent/pods"
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/agent/pods/status"
+	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/agent/serving/event"
 	"github.com/numalet/numalet/agent/serving/metrics"
 	"github.com/numalet/numalet/internal/housekeeping"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/version"
-	"github.com/numalet/numalet/topology"
 )
 
 // HollowKind has what hollow nodes of one configuration share: their machine, and metrics that
 // nobody reads.
 type HollowKind struct {
-	self
+	node.Identity
 	metrics *metrics.Metrics
 }
 
@@ -37,18 +41,12 @@ type HollowKind struct {
 func NewHollowKind(cfg *config.Config) (k HollowKind, err error) {
 	own := *cfg
 	own.Node.HostnameOverride = "node"
-	if k.self, err = identify(&own); err != nil {
+	if k.Identity, err = node.Identify(&own); err != nil {
 		return k, err
 	}
-	k.metrics, err = newMetrics(k.self, nil)
+	k.metrics, err = newMetrics(k.Identity, nil)
 	return k, err
 }
-
-// Machine returns the machine of every such node.
-func (k HollowKind) Machine() *topology.Machine { return k.hardware.Get().Machine }
-
-// Rules returns the rules of placement of every such node.
-func (k HollowKind) Rules() topology.Rules { return k.rules }
 
 // HollowConfig has what one hollow node does not share. All fields are required.
 type HollowConfig struct {
@@ -61,19 +59,19 @@ type HollowConfig struct {
 
 // HollowRuntime is a container runtime in memory.
 type HollowRuntime interface {
-	podRuntime
+	pods.Runtime
 	podworker.Actuator
-	probes
-	volumes
+	pods.Probes
+	pods.Volumes
 	Run(context.Context) error
 }
 
-// Hollow is a node without a host: the same domains as an agent's, joined to a runtime in memory.
+// Hollow is a node without a host: the same floors as an agent's, joined to a runtime in memory.
 // It has no ports, sockets, cgroups, volumes or manifests.
 type Hollow struct {
-	pods podDomain
-	own  clusterNode
-	run  []part.Part
+	pods   *pods.Pods
+	object func() *v1.Node
+	run    []part.Part
 }
 
 // hollowRuntime is the name of the container runtime in statuses.
@@ -88,51 +86,58 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the directory of node %s: %w", c.Name, err)
 	}
-	cfg := *k.cfg
+	cfg := *k.Settings
 	cfg.RootDir, cfg.Node.HostnameOverride = c.Dir, c.Name
-	n := node{
-		self:   self{&cfg, c.Name, k.bootID, k.booted, k.rules, k.hardware},
-		events: event.New(ctx, c.Name), metrics: k.metrics, kube: c.Kube,
-	}
-	n.events.Send(kubeapi.EventSink(c.Kube.Events()))
-	var err error
-	if n.store, err = openStore(ctx, c.Dir, n.events); err != nil {
+	own := k.Identity
+	own.Settings, own.Name = &cfg, c.Name
+	recorder := event.New(ctx, c.Name)
+	recorder.Send(kubeapi.EventSink(c.Kube.Events()))
+	n := node.Node{Identity: own, Events: recorder}
+	assigned, err := placement.OpenStore(ctx, n)
+	if err != nil {
 		return nil, err
 	}
-	var pubs publishers
-	if err := pubs.toCluster(n); err != nil {
+	api, err := cluster.New(n, c.Kube)
+	if err != nil {
 		return nil, err
 	}
-	statuses := newStatuses(n, pubs, statusEnds{
-		runtime: status.Node{Runtime: hollowRuntime}, inventory: c.Plugins.Inventory,
-		hostIPs: func() []string { return []string{c.Address} },
+	statuses := pods.NewStatuses(pods.StatusConfig{
+		Node: n, Runtime: status.Node{Runtime: hollowRuntime}, Get: c.Runtime.Get,
+		HostIPs: func() []string { return []string{c.Address} }, Publishers: api.Publishers(),
+		Devices: placement.Health(n, assigned, c.Plugins.Inventory, nil, placement.Claims{}),
+		Metrics: k.metrics, Events: mailbox.New[syncloop.Event](),
 	})
-	own := newClusterNode(n, newKnownNode(n), statuses.Store, nodeEnds{
-		inventory: c.Plugins.Inventory, offered: new(mailbox.Topic), describe: n.hollow(c.Address),
-		unanswered: func() {}, // all nodes share the connections, and HTTP/2 detects dead ones
+	supports := node.Supports{GroupsPolicy: true, AppArmor: true}
+	object := cluster.NewNode(api, cluster.NodeConfig{
+		Store: assigned, Pods: statuses.Store, Inventory: c.Plugins.Inventory, Offered: new(mailbox.Topic),
+		Describe: []func(*nodestatus.Facts){hollow(n, c.Address)}, Startup: k.metrics.Startup,
+		Unanswered: func() {}, // all nodes share the connections, and HTTP/2 detects dead ones
 	})
-	pods := newPods(ctx, n, statuses, podEnds{
-		admissionEnds: admissionEnds{
-			node: own, plugins: c.Plugins, state: func() nodestatus.State { return nodestatus.State{} },
-			supports: supports{groupsPolicy: true, appArmor: true},
+	recorder.Follow(object.Node)
+	road := pods.New(ctx, pods.Config{
+		Statuses: statuses, Metrics: k.metrics, Cluster: api.Pods(),
+		Queue: placement.QueueConfig{
+			Node: n, Store: assigned, Plugins: c.Plugins, Supports: supports,
+			State:  func() nodestatus.State { return nodestatus.State{} },
+			Object: api.Object, Reread: object.Reread, Clustered: true,
 		},
-		runtime: c.Runtime, actuator: c.Runtime, probes: c.Runtime, volumes: c.Runtime,
+		Ends: pods.Ends{Runtime: c.Runtime, Actuator: c.Runtime, Probes: c.Runtime, Volumes: c.Runtime},
 	})
-	look := housekeeping.New(pods.orphans(n, c.Runtime.All, orphanPeriod, nil))
-	return &Hollow{pods, own, slices.Concat(pods.first, pods.then, own.run, []part.Part{
-		part.Of("assignment store", n.store.Run), part.Of("runtime", c.Runtime.Run), part.Of("housekeeping", look.Run),
+	look := housekeeping.New(road.Orphans(assigned.State, orphanPeriod, nil))
+	return &Hollow{road, api.Object, slices.Concat(road.First(), road.Then(), object.Parts(), []part.Part{
+		part.Of("assignment store", assigned.Run), part.Of("runtime", c.Runtime.Run), part.Of("housekeeping", look.Run),
 	})}, nil
 }
 
 // hollow adds to a node's facts what a host would say.
-func (n node) hollow(address string) func(*nodestatus.Facts) {
+func hollow(n node.Node, address string) func(*nodestatus.Facts) {
 	return func(f *nodestatus.Facts) {
 		f.Addresses.All = []v1.NodeAddress{
-			{Type: v1.NodeInternalIP, Address: address}, {Type: v1.NodeHostName, Address: n.name},
+			{Type: v1.NodeInternalIP, Address: address}, {Type: v1.NodeHostName, Address: n.Name},
 		}
 		f.Info = v1.NodeSystemInfo{
-			MachineID: n.name, SystemUUID: n.name, BootID: n.bootID,
-			OSImage:         n.hardware.Get().Machine.Name(),
+			MachineID: n.Name, SystemUUID: n.Name, BootID: n.BootID,
+			OSImage:         n.Machine().Name(),
 			OperatingSystem: "linux", Architecture: goruntime.GOARCH,
 			KubeletVersion:          version.Get().GitVersion,
 			ContainerRuntimeVersion: hollowRuntime + "://0.0.0",
@@ -148,7 +153,7 @@ func (h *Hollow) Run(ctx context.Context) error {
 }
 
 // Pods lists the pods of the node with their statuses.
-func (h *Hollow) Pods() []*v1.Pod { return h.pods.statuses.List() }
+func (h *Hollow) Pods() []*v1.Pod { return h.pods.List() }
 
 // Object returns the node's object; nil: it is not known yet.
-func (h *Hollow) Object() *v1.Node { return h.own.object() }
+func (h *Hollow) Object() *v1.Node { return h.object() }

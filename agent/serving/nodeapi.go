@@ -86,7 +86,7 @@ func (s *Serving) nodeAPI(ctx context.Context) ([]server.Listener, error) {
 func (s *Serving) access() access.Config {
 	k := &s.c.Settings.Kubelet
 	c := access.Config{
-		Node: s.c.Node, Authentication: k.Authentication, Authorization: k.Authorization,
+		Node: s.c.Name, Authentication: k.Authentication, Authorization: k.Authorization,
 	}
 	if s.c.Kube != nil {
 		c.Reviewer = s.c.Kube.Reviews()
@@ -109,7 +109,7 @@ func (s *Serving) certificate(ctx context.Context) (certificate, error) {
 		return certificates.FromFiles(k.TLSCertFile, k.TLSPrivateKeyFile)
 	case k.ServerTLSBootstrap && s.c.Kube != nil:
 		return certificates.NewSigned(certificates.SignedConfig{
-			Node: s.c.Node, Dir: cfg.Cluster.CertDir, Client: s.c.Kube.Main(),
+			Node: s.c.Name, Dir: cfg.Cluster.CertDir, Client: s.c.Kube.Main(),
 			Addresses: s.c.Addresses.Known,
 			NamesOnly: cfg.Gates.Enabled("AllowDNSOnlyNodeCSR"), Registry: s.c.Registry,
 		})
@@ -118,8 +118,8 @@ func (s *Serving) certificate(ctx context.Context) (certificate, error) {
 		for _, text := range s.c.Addresses.IPs() {
 			ips = append(ips, net.ParseIP(text))
 		}
-		own, err := certificates.SelfSigned(cfg.Cluster.CertDir, s.c.Node, ips)
-		return own, s.c.SetAside(ctx, err, "ServingCertificateQuarantined",
+		own, err := certificates.SelfSigned(cfg.Cluster.CertDir, s.c.Name, ips)
+		return own, s.c.Quarantined(ctx, err, "ServingCertificateQuarantined",
 			"who trusted that certificate of the node API has to trust the new one")
 	}
 }
@@ -128,14 +128,14 @@ func (s *Serving) certificate(ctx context.Context) (certificate, error) {
 func (s *Serving) nodeRoutes() ([]route.Route, error) {
 	cfg, runtime, pods := s.c.Settings, s.c.Client.Runtime(), s.c.Pods
 	k := &cfg.Kubelet
-	out := append(slices.Clone(s.c.Guarded), debug.Configz(cfg.Shown()))
+	out := append(slices.Clone(s.guarded), debug.Configz(cfg.Shown()))
 	if cfg.Gates.Enabled("ComponentFlagz") {
 		out = append(out, debug.Flags(cfg.Flags())...)
 	}
 	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
 	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: runtime, Pod: named, Observed: s.c.Observed,
+			Runtime: runtime, Pod: named, Observed: s.c.PLEG.Get,
 			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
@@ -149,7 +149,7 @@ func (s *Serving) nodeRoutes() ([]route.Route, error) {
 		return out, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: runtime, Pod: pods.Named, Observed: s.c.Observed,
+		Runtime: runtime, Pod: pods.Named, Observed: s.c.PLEG.Get,
 		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
 		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: s.c.Registry,
 	})
@@ -161,11 +161,11 @@ func (s *Serving) nodeRoutes() ([]route.Route, error) {
 	}
 	return slices.Concat(out, streams, switchable(cfg), []route.Route{
 		logs.Route(logs.Config{
-			Pod: named, Observed: s.c.Observed,
+			Pod: named, Observed: s.c.PLEG.Get,
 			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		server.RunningRoute(s.c.Running),
+		server.RunningRoute(s.c.PLEG.All),
 	}), nil
 }
 

@@ -5,76 +5,64 @@ package serving
 import (
 	"context"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 
 	"go.opentelemetry.io/otel/trace"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/server/healthz"
-	kubemetrics "k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/cluster/kubeapi"
-	"github.com/numalet/numalet/agent/node/addresses"
-	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/claims"
+	"github.com/numalet/numalet/agent/placement/devices"
+	"github.com/numalet/numalet/agent/pods"
+	"github.com/numalet/numalet/agent/pods/lifecycle"
+	"github.com/numalet/numalet/agent/serving/event"
 	"github.com/numalet/numalet/agent/serving/podresources"
 	"github.com/numalet/numalet/agent/serving/server"
 	"github.com/numalet/numalet/agent/serving/stats"
-	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/agent/storage"
 	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/route"
 )
 
-// Config has what the floor serves. All fields are required but Kube.
+// Config has the floors that are asked about. All fields are required but Kube.
 type Config struct {
-	Settings *config.Config
-	Node     string // its name
-	Registry kubemetrics.KubeRegistry
-	Trace    trace.TracerProvider
-	Kube     *kubeapi.Client // nil: the node is in no cluster
-	// Addresses are the node's, for its certificate. SetAside tells of a file that could not be used and
-	// was moved aside, and of what then happens; it returns other errors.
-	Addresses *addresses.Addresses
-	SetAside  func(ctx context.Context, err error, reason, then string) error
-	Client    *cri.Client
-	Observed  func(types.UID) (cri.Pod, bool) // the pod as the runtime has it
-	Running   func() []cri.Pod
-	Pods      Pods
-
-	// Open change nothing, and are on every port. Guarded need rights of their own: they are on the port
-	// of the node and on Socket, which is the administrator's.
-	Open, Guarded []route.Route
-	Socket        string
-	Checks        []healthz.HealthChecker
-	Stats         *stats.Collector
-	PodResources  podresources.Config
-}
-
-// Pods are the pods of the node with their statuses.
-type Pods interface {
-	// Named finds a pod by namespace and name, and by its UID unless that is "".
-	Named(namespace, name string, uid types.UID) (*v1.Pod, bool)
-	// Allocated returns the pods with the resources that they were admitted with.
-	Allocated() []*v1.Pod
+	*node.Host
+	Placement *placement.Placement
+	Resources placement.Resources
+	Storage   *storage.Storage
+	Pods      *pods.Pods
+	PLEG      *lifecycle.PLEG
+	Probes    pods.Prober
+	Evictions *node.Evictions
+	Stats     *stats.Collector
+	Recorder  *event.Recorder
+	Trace     trace.TracerProvider
+	Kube      *kubeapi.Client // nil: the node is in no cluster
 }
 
 // Serving is the floor.
 type Serving struct {
-	c         Config
-	open      []route.Route
-	resources *podresources.Server
-	listeners *server.Server
-	follow    []part.Part
+	c Config
+	// open change nothing, and are on every port. guarded need rights of their own: they are on the port of
+	// the node and on the socket, which is the administrator's.
+	open, guarded []route.Route
+	resources     *podresources.Server
+	listeners     *server.Server
+	follow        []part.Part
 }
 
 // New listens for those who ask the node.
 func New(ctx context.Context, c Config) (*Serving, error) {
 	s := &Serving{c: c}
 	var err error
-	if s.resources, err = podresources.New(c.PodResources); err != nil {
+	if s.resources, err = podresources.New(s.podResources()); err != nil {
 		return nil, err
 	}
-	s.open = slices.Concat(c.Open, c.Stats.Routes(), s.resources.Routes(), []route.Route{
+	s.guarded = append(devices.Routes(c.Placement.Routes()), claims.Routes(c.Placement.Claims.Manager)...)
+	s.open = slices.Concat(s.routes(), c.Stats.Routes(), s.resources.Routes(), []route.Route{
 		server.MetricsRoute(c.Registry), server.SLIRoute(),
 	})
 	all := s.plain()
@@ -98,7 +86,7 @@ func (s *Serving) Parts() []part.Part {
 // the node's administrator.
 func (s *Serving) plain() server.Config {
 	k := &s.c.Settings.Kubelet
-	c := server.Config{Registry: s.c.Registry, Checks: s.c.Checks, Trace: s.c.Trace}
+	c := server.Config{Registry: s.c.Registry, Checks: s.checks(), Trace: s.c.Trace}
 	if *k.HealthzPort > 0 {
 		c.Listeners = append(c.Listeners, server.Listener{
 			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),
@@ -114,7 +102,8 @@ func (s *Serving) plain() server.Config {
 		})
 	}
 	c.Listeners = append(c.Listeners, server.Listener{
-		Address: s.c.Socket, Settings: "--root-dir", Routes: slices.Concat(s.open, s.c.Guarded),
+		Address:  filepath.Join(s.c.Settings.RootDir, devices.Socket),
+		Settings: "--root-dir", Routes: slices.Concat(s.open, s.guarded),
 	})
 	return c
 }

@@ -8,20 +8,26 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	kubemetrics "k8s.io/component-base/metrics"
+	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/pods"
+	"github.com/numalet/numalet/agent/pods/lifecycle"
 	"github.com/numalet/numalet/agent/pods/records"
+	"github.com/numalet/numalet/agent/storage"
 	"github.com/numalet/numalet/agent/upkeep/checkpoints"
 	"github.com/numalet/numalet/agent/upkeep/footprint"
 	"github.com/numalet/numalet/agent/upkeep/gc"
 	"github.com/numalet/numalet/agent/upkeep/images"
 	"github.com/numalet/numalet/agent/upkeep/logs"
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/logfiles"
 	"github.com/numalet/numalet/internal/housekeeping"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/quantity"
+	"github.com/numalet/numalet/topology"
 )
 
 const (
@@ -31,34 +37,23 @@ const (
 	imagesPeriod = 30 * time.Second
 )
 
-// Config has what upkeep looks at. All fields are required but Images.
+// Config has the floors that upkeep looks at. All fields are required.
 type Config struct {
-	Settings *config.Config
-	Registry kubemetrics.KubeRegistry
-	// Tell records an event of the node.
-	Tell   func(eventType, reason, message string)
-	Client *cri.Client
-	// Running returns the pods in the runtime.
-	Running func() []cri.Pod
-	Pods    Pods
-	// Whole reports whether all of the node's pods are known, and nobody else's are on the host.
-	Whole func() bool
-	// Images knows who may use which image; nil: whoever names it.
-	Images *images.Records
-	// Checkpoints says what the kubelet's files are made of. Upkeep fills in what it has itself.
-	Checkpoints checkpoints.Config
-	// Chores are periodic tasks of other floors.
-	Chores []housekeeping.Task
+	*node.Host
+	Placement *placement.Placement
+	Resources placement.Resources
+	Storage   *storage.Storage
+	Pods      *pods.Pods
+	PLEG      *lifecycle.PLEG
+	Images    Images
+	Gauges    Gauges
 }
 
-// Pods are the pods of the node.
-type Pods interface {
-	// Active returns the admitted pods that have not ended, as they were admitted.
-	Active() []*v1.Pod
-	// AtSource returns the spec of a pod, with the status that its source has of it.
-	AtSource(types.UID) (*v1.Pod, bool)
-	// Get returns a pod.
-	Get(types.UID) (*v1.Pod, bool)
+// Gauges are brought up to date from time to time; *metrics.Metrics has them.
+type Gauges interface {
+	CPUs(machine *topology.Machine, exclusive, available cpuset.CPUSet)
+	Placed([]allocation.Pod)
+	Pods(desired, active []*v1.Pod)
 }
 
 // Upkeep is the floor.
@@ -78,13 +73,12 @@ func New(c Config) (*Upkeep, error) {
 	place := logfiles.PlaceAt(k.PodLogsDir)
 	u.containers = gc.Containers{
 		Most: int(c.Settings.DeadContainers.Most), Age: c.Settings.DeadContainers.Age,
-		Running: c.Running, Pod: c.Pods.AtSource,
+		Running: c.PLEG.All, Pod: c.Pods.AtSource,
 		Remove: records.Records{Runtime: c.Client.Runtime(), Logs: place}.Remove,
 	}
-	u.sweep = &logs.Sweep{Place: place, Running: c.Running, Ready: c.Whole,
-		Known: func(uid types.UID) bool {
-			_, known := c.Pods.Get(uid)
-			return known
+	u.sweep = &logs.Sweep{Place: place, Running: c.PLEG.All, Known: c.Pods.Known,
+		Ready: func() bool { // else some may be another agent's
+			return !c.Others.Run() && c.Pods.Whole()
 		}}
 	var err error
 	if u.images, err = newImages(c); err != nil {
@@ -93,9 +87,14 @@ func New(c Config) (*Upkeep, error) {
 	if u.rotation, err = newRotation(c); err != nil {
 		return nil, err
 	}
-	kept := c.Checkpoints
-	kept.Root, kept.Running, kept.Active, kept.Tell = c.Settings.RootDir, c.Running, c.Pods.Active, c.Tell
-	u.Checkpoints = checkpoints.New(kept)
+	u.Checkpoints = checkpoints.New(checkpoints.Config{
+		Root: c.Settings.RootDir, DeviceDir: placement.DeviceDir(c.Settings.RootDir), BootID: c.BootID,
+		Store: c.Placement.Store, Hardware: c.Hardware.Get, Inventory: c.Placement.Plugins.Inventory,
+		Running: c.PLEG.All, Active: c.Pods.Active, Lasting: c.Pods.Sources.Lasting, Admitted: c.Pods.Admitted,
+		Tell: c.Events.OnNode,
+		Changed: mailbox.Subscribe(c.Placement.Store.Changes(), c.Pods.Changes(), c.Placement.Offered,
+			c.Hardware.Changes()),
+	})
 	return u, nil
 }
 
@@ -109,11 +108,9 @@ func (u *Upkeep) FreeImages(ctx context.Context) (removed int, err error) { retu
 
 // Parts lists the goroutines that begin once running pods were adopted.
 func (u *Upkeep) Parts() []part.Part {
-	chores := append(u.c.Chores,
-		housekeeping.Task{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo})
 	return []part.Part{
 		part.Of("checkpoints", u.Checkpoints.Run),
-		part.Of("housekeeping", housekeeping.New(chores...).Run),
+		part.Of("housekeeping", housekeeping.New(u.chores()...).Run),
 		part.Of("dead containers", housekeeping.New(
 			u.garbage("dead containers", u.containers.Look),
 			u.garbage("logs of what is gone", u.sweep.Look)).Run),
@@ -125,12 +122,60 @@ func (u *Upkeep) Parts() []part.Part {
 	}
 }
 
+// housekeepingPeriod is the kubelet's.
+const housekeepingPeriod = 2 * time.Second
+
+// chores are quick: they come one after another.
+func (u *Upkeep) chores() []housekeeping.Task {
+	machine, changed, assigned := u.c.Hardware.Changes(), u.c.Pods.Changes(), u.c.Placement.Store.Changes()
+	return []housekeeping.Task{
+		{
+			Name: "cgroups above the pods", Period: housekeepingPeriod,
+			On: []mailbox.Source{machine, changed}, Run: u.c.Resources.Groups.Update,
+		},
+		u.c.Placement.Look(u.c.Pods.Placed()),
+		u.c.Pods.Orphans(u.c.Placement.Store.State, housekeepingPeriod, u.remains()),
+		{
+			Name: "gauges", Period: time.Minute, On: []mailbox.Source{machine, changed, assigned},
+			Run: u.gauges,
+		},
+		{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo},
+	}
+}
+
+// remains lists the pods of which something is left on the host.
+func (u *Upkeep) remains() map[string]func() ([]types.UID, error) {
+	return map[string]func() ([]types.UID, error){
+		"directories": func() ([]types.UID, error) { return u.c.Storage.Volumes.Orphans(nil) },
+		"cgroups": func() ([]types.UID, error) {
+			if u.c.Tree == nil || u.c.Others.Run() { // else it may be one of theirs
+				return nil, nil
+			}
+			return u.c.Tree.Orphans(func(types.UID) bool { return false })
+		},
+	}
+}
+
+// gauges brings the gauges up to date.
+func (u *Upkeep) gauges(context.Context) error {
+	var exclusive, available cpuset.CPUSet // without the static policy none, as the kubelet says
+	h, state := u.c.Hardware.Get(), u.c.Placement.Store.State()
+	if h.CPUs != nil {
+		exclusive = state.CPUs()
+		available = u.c.Resources.Loop.Shared().Difference(h.CPUs.Reserved())
+	}
+	u.c.Gauges.CPUs(h.Machine, exclusive, available)
+	u.c.Gauges.Placed(state.List())
+	u.c.Gauges.Pods(u.c.Pods.Specs(), u.c.Pods.Active())
+	return nil
+}
+
 // garbage is a task whose failures are events of the node.
 func (u *Upkeep) garbage(name string, run func(context.Context) error) housekeeping.Task {
 	return housekeeping.Task{Name: name, Period: sweepPeriod, Run: func(ctx context.Context) error {
 		err := run(ctx)
 		if err != nil && ctx.Err() == nil {
-			u.c.Tell(v1.EventTypeWarning, "ContainerGCFailed", err.Error())
+			u.c.Events.OnNode(v1.EventTypeWarning, "ContainerGCFailed", err.Error())
 		}
 		return err
 	}}
@@ -144,7 +189,7 @@ func newRotation(c Config) (housekeeping.Task, error) {
 		return housekeeping.Task{}, err
 	}
 	r := logs.New(logs.Config{
-		Running: c.Running, LogsDir: k.PodLogsDir, Reopen: c.Client.Runtime().ReopenContainerLog,
+		Running: c.PLEG.All, LogsDir: k.PodLogsDir, Reopen: c.Client.Runtime().ReopenContainerLog,
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers: int(*k.ContainerLogMaxWorkers),
 	})
@@ -162,13 +207,13 @@ func newImages(c Config) (*gc.Images, error) {
 			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
 		},
 		Handlers: c.Settings.Enabled("RuntimeClassInImageCriApi"),
-		Tell:     c.Tell, Registry: c.Registry,
+		Tell:     c.Events.OnNode, Registry: c.Registry,
 		Left: func(left []gc.Image, at time.Time) {
 			all := make([]images.Image, 0, len(left))
 			for _, i := range left {
 				all = append(all, images.Image{ID: i.ID, Names: i.Names})
 			}
-			c.Images.Keep(all, at)
+			c.Images.records.Keep(all, at)
 		},
 	}.Of(c.Client, c.Pods.Active))
 }

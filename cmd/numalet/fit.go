@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
@@ -243,7 +243,7 @@ func (f *fitFlags) offline(cfg *config.Config) (decide.Snapshot, error) {
 				"an agent's --root-dir", err)
 		}
 	}
-	return agent.Offline(cfg, inventory, state)
+	return placement.Offline(cfg, inventory, state)
 }
 
 // ask has the agent answer.

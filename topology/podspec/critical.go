@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
@@ -37,6 +39,12 @@ func IsMirror(pod *v1.Pod) bool {
 func IsMirrorOf(pod, static *v1.Pod) bool {
 	hash, is := pod.Annotations[AnnotationMirror]
 	return is && hash == static.Annotations[AnnotationHash]
+}
+
+// WithoutMirrors returns the pods to run, of all that the API server has for a node: those that are not mirror
+// pods.
+func WithoutMirrors(all []*v1.Pod) (run []*v1.Pod) {
+	return slices.DeleteFunc(slices.Clone(all), IsMirror)
 }
 
 // IsCritical reports whether the pod is static, or critical to the node or cluster by its priority.

@@ -23,3 +23,13 @@ func TestFieldPath(t *testing.T) {
 		}
 	}
 }
+
+// Of what the API server has for the node, the mirror pods are never run; the list stays as it is.
+func TestWithoutMirrors(t *testing.T) {
+	shown, run := &v1.Pod{}, &v1.Pod{}
+	shown.Annotations = map[string]string{AnnotationMirror: ""}
+	all := []*v1.Pod{shown, run}
+	if got := WithoutMirrors(all); len(got) != 1 || got[0] != run || all[0] != shown {
+		t.Errorf("%v are to run", got)
+	}
+}

@@ -12,7 +12,6 @@ package mirror
 
 import (
 	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,12 +27,6 @@ import (
 func HeldBack(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && len(pod.Finalizers) > 0 &&
 		ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
-}
-
-// Split returns the pods to run, of all that the API server has for the node: those that are not
-// mirror pods.
-func Split(all []*v1.Pod) (run []*v1.Pod) {
-	return slices.DeleteFunc(slices.Clone(all), podspec.IsMirror)
 }
 
 // of returns the mirror pod to create for a static pod.

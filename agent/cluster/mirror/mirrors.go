@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/cluster/requests"
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config configures the keeper of mirror pods.
@@ -57,7 +58,7 @@ func (m *Mirrors) Heard() { m.add(m.planner.Heard()) }
 
 // Saw records all pods that the API server has for the node. It never blocks.
 func (m *Mirrors) Saw(all []*v1.Pod) {
-	n := len(all) - len(Split(all))
+	n := len(all) - len(podspec.WithoutMirrors(all))
 	m.count.Set(float64(n))
 	m.add(m.planner.Saw(all, time.Now()))
 }

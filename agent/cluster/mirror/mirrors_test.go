@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -289,13 +288,4 @@ func (n node) verbs(verb string) (count int) {
 		}
 	}
 	return count
-}
-
-func TestSplit(t *testing.T) {
-	shown, run := static("h1"), static("u")
-	shown.Annotations[podspec.AnnotationMirror] = "h1"
-	all := []*v1.Pod{shown, run}
-	if got := Split(all); !slices.Equal(got, []*v1.Pod{run}) || all[0] != shown {
-		t.Errorf("%v are to run", got)
-	}
 }

@@ -35,7 +35,7 @@ type removal struct {
 
 // remove deletes the node's slices once, and then those of drivers that are gone, until ctx ends.
 // Failed requests are repeated after pauses, as the kubelet's: 1 s to 5 min.
-func (s *Slices) remove(ctx context.Context, registered func() bool) {
+func (s *Slices) remove(ctx context.Context, registered func() bool, usable func() []string) {
 	for !registered() && await.For(ctx, firstPause) {
 		continue
 	}
@@ -44,7 +44,7 @@ func (s *Slices) remove(ctx context.Context, registered func() bool) {
 		var next time.Time
 		for driver, r := range due {
 			if !time.Now().Before(r.at) {
-				if s.removed(ctx, driver) {
+				if s.removed(ctx, driver, usable()) {
 					delete(due, driver)
 					continue
 				}
@@ -69,8 +69,7 @@ func (s *Slices) remove(ctx context.Context, registered func() bool) {
 
 // which selects the slices to delete. Those of drivers that are usable by now stay: their drivers
 // maintain them. nil: there is nothing to delete.
-func (s *Slices) which(driver string) fields.Selector {
-	usable := s.cfg.Usable()
+func (s *Slices) which(driver string, usable []string) fields.Selector {
 	if driver != everyDriver {
 		if slices.Contains(usable, driver) {
 			return nil
@@ -87,8 +86,8 @@ func (s *Slices) which(driver string) fields.Selector {
 }
 
 // removed deletes slices, and reports whether nothing is left to do.
-func (s *Slices) removed(ctx context.Context, driver string) bool {
-	of := s.which(driver)
+func (s *Slices) removed(ctx context.Context, driver string, usable []string) bool {
+	of := s.which(driver, usable)
 	if of == nil {
 		return true
 	}

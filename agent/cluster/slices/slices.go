@@ -44,13 +44,9 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Usable lists the drivers that have a usable plugin; their slices stay.
-	Usable func() []string
 	// Attributes say what devices' attributes mean, Machine is the present machine.
 	Attributes places.Table
 	Machine    func() *topology.Machine
-	// Changed is called after devices changed. It must not block.
-	Changed func()
 	// Restored receives an element when the API server was restored from a backup.
 	Restored <-chan struct{}
 }
@@ -58,6 +54,7 @@ type Config struct {
 // Slices knows the devices of this node's slices. Its methods never block.
 type Slices struct {
 	cfg      Config
+	changed  mailbox.Topic
 	resource resourceclient.ResourceSliceInterface
 	own      fields.Selector
 
@@ -82,13 +79,17 @@ func New(c Config) *Slices {
 	return s
 }
 
+// Changes is published after devices changed.
+func (s *Slices) Changes() mailbox.Source { return &s.changed }
+
 // Run follows slices until ctx ends, and deletes those of drivers that are gone, as soon as registered
-// reports that the API server has the node's object.
-func (s *Slices) Run(ctx context.Context, registered func() bool) error {
+// reports that the API server has the node's object. usable lists the drivers that have a usable plugin:
+// their slices stay.
+func (s *Slices) Run(ctx context.Context, registered func() bool, usable func() []string) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { kubeapi.Again(ctx, s.cfg.Restored, s.follow) })
-	parts.Go(func() { s.remove(ctx, registered) })
+	parts.Go(func() { s.remove(ctx, registered, usable) })
 	for await.On(ctx, s.all.Changed()) && await.For(ctx, gather) {
 		next := newIndex(s.all.All(), s.index.Load(), s.cfg.Attributes)
 		if next.dropped > 0 {
@@ -97,7 +98,7 @@ func (s *Slices) Run(ctx context.Context, registered func() bool) error {
 				"others", next.dropped)
 		}
 		s.index.Store(next)
-		s.cfg.Changed()
+		s.changed.Publish()
 	}
 	return nil
 }

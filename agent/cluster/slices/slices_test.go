@@ -23,6 +23,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/dra/places"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 )
@@ -33,7 +34,6 @@ type rig struct {
 	api *fake.Clientset
 
 	mu         sync.Mutex // guards the fields below
-	changes    int
 	registered bool
 	usable     []string
 	deletes    []string // "time selector", since the start
@@ -79,13 +79,12 @@ func serve(t *testing.T, version string, with []runtime.Object, test func(t *tes
 		r.Slices = New(Config{
 			Client: r.api, Node: "n", Attributes: places.Default(),
 			Machine: func() *topology.Machine { return m },
-			Changed: func() { r.do(func() { r.changes++ }) },
-			Usable:  func() []string { r.mu.Lock(); defer r.mu.Unlock(); return slices.Clone(r.usable) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		registered := func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.registered }
-		go func() { done <- r.Run(ctx, registered) }()
+		usable := func() []string { r.mu.Lock(); defer r.mu.Unlock(); return slices.Clone(r.usable) }
+		go func() { done <- r.Run(ctx, registered, usable) }()
 		r.settle()
 		test(t, r)
 		cancel()
@@ -167,10 +166,10 @@ func TestPlaces(t *testing.T) {
 		if got := r.Place(driver, "p", "gpu-0"); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		before := r.changes
+		news := mailbox.Subscribe(r.Changes())
 		r.put(t, slice("s2", 1, 2, gpu("gpu-1", "pcieBusID", "0000:1b:00.0")))
-		if r.at("gpu-1") != "0000:1b:00.0" || r.changes == before {
-			t.Errorf("gpu-1 is at %q, and %d changes were told", r.at("gpu-1"), r.changes-before)
+		if r.at("gpu-1") != "0000:1b:00.0" || len(news) == 0 {
+			t.Errorf("gpu-1 is at %q, and %d changes were told", r.at("gpu-1"), len(news))
 		}
 		r.drop(t, "s")
 		r.drop(t, "s2")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/localstorage"
+	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -22,7 +23,7 @@ type DisksConfig struct {
 	Pods func() map[types.UID]localstorage.Pod
 	// Rooms returns the volumes of pods that others serve and whose room is known; nil: they are not
 	// measured. The map must not be changed.
-	Rooms func() map[types.UID][]VolumeRoom
+	Rooms func() map[types.UID][]volume.PodRoom
 }
 
 // filesystemsPeriod is the time between two cheap queries of the room on filesystems.
@@ -32,7 +33,7 @@ const filesystemsPeriod = 10 * time.Second
 type Usage struct {
 	Root, Images, Containers *statsapi.FsStats // nil: not known
 	Pods                     map[types.UID]localstorage.Pod
-	Rooms                    map[types.UID][]VolumeRoom // of pods
+	Rooms                    map[types.UID][]volume.PodRoom // of pods
 	// Where the runtime has Images and Containers.
 	imagesAt, containersAt string
 }

@@ -11,19 +11,11 @@ import (
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/localstorage"
+	"github.com/numalet/numalet/agent/storage/volume"
 )
 
-// VolumeRoom is a volume of a pod that is not on the node's own disk, with its room at some time.
-type VolumeRoom struct {
-	Volume string // its name in the pod
-	// Namespace and Claim name the claim that it comes from; Claim is "" if there is none.
-	Namespace, Claim string
-	Room             diskusage.Room
-	At               time.Time
-}
-
 // roomStats returns these volumes as the kubelet reports them.
-func roomStats(all []VolumeRoom) []statsapi.VolumeStats {
+func roomStats(all []volume.PodRoom) []statsapi.VolumeStats {
 	var out []statsapi.VolumeStats
 	for _, v := range all {
 		one := statsapi.VolumeStats{Name: v.Volume, FsStats: *fsStats(v.Room, v.Room.Usage(), v.At)}

@@ -35,6 +35,26 @@ type PodVolume struct {
 	Volume string
 }
 
+// PodRoom is a volume of a pod that is not a part of the node's disk, with its room at some time.
+type PodRoom struct {
+	Volume string // its name in the pod
+	// Namespace and Claim name the claim that it comes from; Claim is "" if there is none.
+	Namespace, Claim string
+	Room             diskusage.Room
+	At               time.Time
+}
+
+// ByPod returns the rooms of each pod's volumes.
+func (m Measured) ByPod() map[types.UID][]PodRoom {
+	out := map[types.UID][]PodRoom{}
+	for _, one := range m.Rooms {
+		for _, of := range one.Pods {
+			out[of.Pod] = append(out[of.Pod], PodRoom{of.Volume, one.Namespace, one.Claim, one.Room, one.At})
+		}
+	}
+	return out
+}
+
 // meter measures volumes, and has what was measured last.
 type meter struct {
 	*node

@@ -25,10 +25,6 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// ReasonQuarantined is the reason of the event about an assignment file that could not be used and
-// was moved aside.
-const ReasonQuarantined = "StateFileQuarantined"
-
 // Config has what Checkpoints needs.
 type Config struct {
 	// Root has the files of the CPU and the memory manager, DeviceDir that of the device manager.
@@ -128,7 +124,7 @@ func (c *Checkpoints) kubelet(ctx context.Context) handover.Account {
 	files, err := handover.ReadKubelet(c.cfg.Root, c.cfg.DeviceDir, time.Now())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What the kubelet recorded is not taken over in full")
-		c.cfg.Tell(v1.EventTypeWarning, ReasonQuarantined, err.Error())
+		c.cfg.Tell(v1.EventTypeWarning, store.ReasonQuarantined, err.Error())
 	}
 	return files.On(c.node())
 }

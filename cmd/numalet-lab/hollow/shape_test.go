@@ -86,7 +86,7 @@ users: [{name: a, user: {token: a}}], contexts: [{name: a, context: {cluster: a,
 	}
 	var names []string
 	for _, n := range s.all {
-		names = append(names, n.name+" "+n.address+" "+string(n.shape.Rules().Policy))
+		names = append(names, n.name+" "+n.address+" "+string(n.shape.Rules.Policy))
 	}
 	if got, want := strings.Join(names, "\n"), `h-laptop-0 198.18.0.1 restricted
 h-laptop-1 198.18.0.2 restricted

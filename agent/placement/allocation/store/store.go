@@ -12,6 +12,10 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
+// ReasonQuarantined is the reason of the event about an assignment file that could not be used and
+// was moved aside.
+const ReasonQuarantined = "StateFileQuarantined"
+
 // Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
 type Store struct {
 	journal *files.Journal

@@ -1,4 +1,4 @@
-package agent
+package placement
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
@@ -17,21 +18,21 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Offline returns what admission would decide with on a node of this configuration whose plugins
-// offer the inventory and whose pods are those of the state. No agent runs, and nothing is written.
+// Offline returns what admission would decide with on a node of these settings whose plugins offer the inventory
+// and whose pods are those of the state. No agent runs, and nothing is written.
 func Offline(cfg *config.Config, inventory devicemanager.Inventory, state allocation.State) (
 	decide.Snapshot, error) {
 	own := *cfg
 	own.Node.HostnameOverride, own.Node.IP = "node", "127.0.0.1" // they play no part
-	n, err := identify(&own)
+	n, err := node.Identify(&own)
 	if err != nil {
 		return decide.Snapshot{}, err
 	}
-	if err := checkNodes(inventory, n.hardware.Get().Machine); err != nil {
+	if err := checkNodes(inventory, n.Machine()); err != nil {
 		return decide.Snapshot{}, err
 	}
-	c := admissionConfig(n)
-	c.Handlers = handlersOf(n, supports{groupsPolicy: true, appArmor: true})
+	c := decisions(n)
+	c.Handlers = Handlers(n, node.Supports{GroupsPolicy: true, AppArmor: true})
 	c.Store, c.Plugins = store.Fixed(state), offlinePlugins{inventory}
 	return c.Still(), nil
 }

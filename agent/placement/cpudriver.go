@@ -1,4 +1,4 @@
-package agent
+package placement
 
 import (
 	"context"
@@ -7,14 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/cluster/slices"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/claims"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
-	"github.com/numalet/numalet/internal/mailbox"
-	"github.com/numalet/numalet/internal/part"
 )
 
 // reasonDriverCPUs is that of the node's event about CPUs that two may hand out.
@@ -22,15 +20,15 @@ const reasonDriverCPUs = "DriverCPUsInUse"
 
 // tellDriverCPUs says at the start which CPUs drivers of resource claims hand out, and which of them
 // a container has from before: these stay the container's until it ends.
-func (n node) tellDriverCPUs(ctx context.Context) {
-	h := n.hardware.Get()
+func tellDriverCPUs(ctx context.Context, n node.Node, s *store.Store) {
+	h := n.Hardware.Get()
 	if h.CPUs == nil || h.CPUs.Lent().IsEmpty() {
 		return
 	}
 	lent := h.CPUs.Lent()
 	klog.FromContext(ctx).Info("Drivers of resource claims hand out CPUs, which no container shares",
 		"driverCPUs", lent, "sharedOrExclusive", h.Machine.Online().Difference(lent))
-	for _, pod := range n.store.State().List() {
+	for _, pod := range s.State().List() {
 		both := pod.CPUs().Intersection(lent)
 		if both.IsEmpty() {
 			continue
@@ -39,7 +37,7 @@ func (n node) tellDriverCPUs(ctx context.Context) {
 			"them exclusively from before: it keeps them until it ends, and claims with these CPUs are "+
 			"refused until then", both, pod.Namespace, pod.Name)
 		klog.FromContext(ctx).Error(nil, text)
-		n.events.OnNode(v1.EventTypeWarning, reasonDriverCPUs, text)
+		n.Events.OnNode(v1.EventTypeWarning, reasonDriverCPUs, text)
 	}
 }
 
@@ -94,21 +92,4 @@ func (o *ownDrivers) Unprepare(ctx context.Context, driver string, all []dra.Cla
 		out[c.UID] = nil
 	}
 	return out, nil
-}
-
-// publishCPUs publishes the CPUs that claims can have; nil: the agent is no driver.
-func (n node) publishCPUs(registered func() bool) []part.Part {
-	if n.hardware.Get().CPUDriver == "" {
-		return nil
-	}
-	return []part.Part{part.Of("slices of CPUs", slices.Publisher{
-		Client: n.kube.Main(), Node: n.name, Registered: registered,
-		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
-		Now: func() slices.CPUs {
-			h := n.hardware.Get()
-			return slices.CPUs{Machine: h.Machine, All: h.CPUs.Free(cpuset.New()), Step: h.CPUs.Step(),
-				Free:   h.CPUs.Free(n.store.State().ByRequests(h.CPUDriver)),
-				Mapped: n.cfg.Gates.Enabled("DRANodeAllocatableResources")}
-		},
-	}.Run)}
 }

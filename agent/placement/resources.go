@@ -1,0 +1,89 @@
+package placement
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/hostinfo"
+	"github.com/numalet/numalet/agent/placement/resources"
+	"github.com/numalet/numalet/cgroups/kernel"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// Resources brings cgroups and containers in line with what pods were given.
+type Resources struct {
+	Groups *resources.Groups
+	Loop   *resources.Loop
+}
+
+// ResourcesConfig says whose resources they are, and who counts repairs.
+type ResourcesConfig struct {
+	// Active lists the admitted pods that have not ended, and Get returns a pod.
+	Active   func() []*v1.Pod
+	Get      func(types.UID) (*v1.Pod, bool)
+	Observer resources.Observer
+	Repaired func(resources.Kind)
+	Unread   func()
+}
+
+// NewResources makes the cgroups above the pods, and the loop that keeps containers' cgroups.
+func (p *Placement) NewResources(ctx context.Context, of ResourcesConfig) (r Resources, err error) {
+	proc, err := kernel.NewProc("")
+	if err != nil {
+		return r, err
+	}
+	k := &p.Settings.Kubelet
+	c := resources.GroupsConfig{
+		Kubelet: k, Tree: p.Tree, Hardware: p.Hardware.Get, Active: of.Active,
+		Processes: func() int64 {
+			_, limit, err := proc.Threads()
+			if err != nil {
+				klog.FromContext(ctx).Info("The processes of all pods together have no limit", "err", err)
+			}
+			return limit
+		},
+		Tell: p.Events.OnNode,
+	}
+	if p.Enabled("QOSReserved") {
+		if c.Percent, err = config.ParseQOSReserved(k.QOSReserved); err != nil {
+			return r, err
+		}
+	}
+	r.Groups = resources.NewGroups(c)
+	if err := r.Groups.Start(ctx); err != nil {
+		return r, err
+	}
+	r.Loop = p.loop(of)
+	return r, nil
+}
+
+// loop says what containers and pods are to have, and keeps it so.
+func (p *Placement) loop(of ResourcesConfig) *resources.Loop {
+	k := &p.Settings.Kubelet
+	c := resources.Config{
+		Hardware: p.Hardware.Get, State: p.Store.State, Pod: of.Get,
+		Settings: resources.Settings{
+			ResourceOptions: cri.ResourceOptions{
+				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
+				OOMGroup: p.Tree != nil && hostinfo.Unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
+				Swap:     hostinfo.Swap("/", k.MemorySwap.SwapBehavior == "LimitedSwap"),
+				Memory:   cri.MemoryQoS{Unified: hostinfo.Unified(), MemoryQoS: p.MemoryQoS()},
+			},
+			Pids: *k.PodPidsLimit,
+		},
+		Runtime: p.Client.Runtime(), Observer: of.Observer,
+		Period:   k.CPUManagerReconcilePeriod.Duration,
+		Repaired: of.Repaired, Unread: of.Unread,
+		Changed: mailbox.Subscribe(p.Store.Changes(), p.Hardware.Changes()),
+	}
+	if p.Tree != nil {
+		c.Cgroups = p.Tree
+	}
+	return resources.New(c)
+}

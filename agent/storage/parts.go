@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/volume"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/housekeeping"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
+)
+
+// Parts lists the goroutines that run from the start. They have volumes unstaged and disks detached, and pods
+// looked at again whose driver has registered, or whose volume is attached.
+func (s *Storage) Parts(again func(pod types.UID)) []part.Part {
+	parts := []part.Part{
+		part.Of("drivers of CSI volumes", s.Drivers.Run),
+		part.Of("CSI volumes", s.Mounts.Run),
+		part.Of("disks that no pod uses", s.Volumes.Disks().Run),
+		part.Each("pods that wait for drivers", s.waking, again),
+		on("news of drivers", s.Drivers.Changed, s.Mounts.DriversChanged),
+	}
+	if s.c.Cluster == nil {
+		return parts
+	}
+	return append(parts, part.Of("volumes without records", s.recognize),
+		on("attached disks", s.c.Cluster.Changed, s.Volumes.Disks().AttachedChanged))
+}
+
+// on is a goroutine that does it each time that the source is published.
+func on(name string, source mailbox.Source, do func()) part.Part {
+	news := mailbox.Subscribe(source)
+	return part.Of(name, func(ctx context.Context) error {
+		for await.On(ctx, news) {
+			do()
+		}
+		return nil
+	})
+}
+
+// recognize has volumes named whose records are lost, by what the node's status says.
+func (s *Storage) recognize(ctx context.Context) error {
+	changed := mailbox.Subscribe(s.c.Cluster.Changed)
+	for {
+		if node := s.c.Object(); node != nil {
+			var names []string
+			for _, is := range node.Status.VolumesAttached {
+				names = append(names, string(is.Name))
+			}
+			for _, name := range node.Status.VolumesInUse {
+				names = append(names, string(name))
+			}
+			s.Mounts.Recognize(names)
+		}
+		if !await.On(ctx, changed) {
+			return nil
+		}
+	}
+}
+
+// Chores lists the goroutines that begin once running pods were adopted. They look at the volumes of pods that
+// have not ended; again has a pod looked at whose volumes are in another health.
+func (s *Storage) Chores(pods func() []*v1.Pod, again func(pod types.UID)) []part.Part {
+	tasks := []housekeeping.Task{{
+		Name: "growth of volumes", Period: s.c.SyncPeriod, // as often as the kubelet looks at PVCs
+		Run: func(ctx context.Context) error { return s.Volumes.Grow(ctx, pods()) },
+	}}
+	if s.c.StatsPeriod > 0 {
+		tasks = append(tasks, housekeeping.Task{
+			Name: "room of volumes", Period: s.c.StatsPeriod, First: time.Second,
+			Run: func(ctx context.Context) error {
+				found := s.Volumes.Measure(ctx, pods(), s.c.Looked)
+				s.c.Measured(found)
+				s.room.keep(found)
+				return nil
+			},
+		})
+	}
+	if s.health.last != nil {
+		tasks = append(tasks, housekeeping.Task{
+			Name: "health of volumes", Period: periodOr(s.c.StatsPeriod, time.Minute), First: time.Second,
+			Run: func(ctx context.Context) error {
+				s.Drivers.AskStorage()
+				for pod := range s.health.keep(s.Volumes.Health(ctx, pods())) {
+					again(pod)
+				}
+				return nil
+			},
+		})
+	}
+	var parts []part.Part
+	for _, task := range tasks { // file systems and drivers of others may take their time
+		parts = append(parts, part.Chore(task))
+	}
+	return parts
+}
+
+func periodOr(period, otherwise time.Duration) time.Duration {
+	if period > 0 {
+		return period
+	}
+	return otherwise
+}
+
+// room keeps the room of the volumes that others serve, by pod.
+type room struct {
+	last *atomic.Pointer[map[types.UID][]volume.PodRoom] // nil inside: not measured yet
+}
+
+func newRoom() room { return room{new(atomic.Pointer[map[types.UID][]volume.PodRoom])} }
+
+func (r room) keep(found volume.Measured) {
+	now := found.ByPod()
+	r.last.Store(&now)
+}
+
+// Rooms returns the room of the volumes that others serve, by pod, as measured last. The map must not be
+// changed.
+func (s *Storage) Rooms() map[types.UID][]volume.PodRoom {
+	if now := s.room.last.Load(); now != nil {
+		return *now
+	}
+	return nil
+}
+
+// health keeps what drivers said last of the health of pods' volumes. The zero value is of a node that does
+// not ask.
+type health struct {
+	last *atomic.Pointer[map[types.UID]volume.Health]
+}
+
+func newHealth(c Config) health {
+	if !c.asksHealth() || c.Cluster == nil {
+		return health{}
+	}
+	return health{new(atomic.Pointer[map[types.UID]volume.Health])}
+}
+
+// AsksHealth reports whether CSI drivers are asked for the health of volumes and of their storage.
+func (s *Storage) AsksHealth() bool { return s.c.asksHealth() }
+
+func (c Config) asksHealth() bool { return c.Enabled("CSIVolumeHealth") }
+
+func (h health) get() map[types.UID]volume.Health {
+	if now := h.last.Load(); now != nil {
+		return *now
+	}
+	return nil
+}
+
+// keep returns the pods whose volumes were in another health before.
+func (h health) keep(now map[types.UID]volume.Health) map[types.UID]volume.Health {
+	before := h.get()
+	h.last.Store(&now)
+	changed := maps.Clone(now)
+	maps.DeleteFunc(changed, func(pod types.UID, is volume.Health) bool { return reflect.DeepEqual(before[pod], is) })
+	return changed
+}
+
+// Health returns what statuses of pods say of their volumes; nil: nothing.
+func (s *Storage) Health() func(types.UID) map[string][]v1.VolumeHealthCondition {
+	if s.health.last == nil {
+		return nil
+	}
+	return func(pod types.UID) map[string][]v1.VolumeHealthCondition { return s.health.get()[pod] }
+}
