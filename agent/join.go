@@ -44,7 +44,7 @@ type floors struct {
 	upkeep    *upkeep.Upkeep
 }
 
-// reads is what the floors know of the API server.
+// reads has what is read of the API server.
 type reads struct {
 	object   func() *v1.Node   // the node's; nil: it is not known. It is made up on a standalone node
 	cluster  *cluster.Cluster  // nil, as Contents: the node is in no cluster

@@ -23,14 +23,14 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// ends are where every floor tells what it did.
+// ends hear what every floor does.
 type ends struct {
 	events  *event.Recorder
 	metrics *metrics.Metrics
 	trace   *tracing.Tracing // nil: it is off
 }
 
-// base is what the floors stand on: the host, the API server's client, and the runtime as it is observed.
+// base has the host, the client of the API server and the observer of the runtime: every floor stands on them.
 type base struct {
 	ends
 	host *node.Host
@@ -95,7 +95,7 @@ func newMetrics(id node.Identity, registry kubemetrics.KubeRegistry) (*metrics.M
 	})
 }
 
-// spans are where pods trace; nil if tracing is off.
+// spans returns the maker of spans for pods; nil if tracing is off.
 func (e ends) spans() pods.Trace {
 	if e.trace == nil {
 		return nil

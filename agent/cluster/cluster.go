@@ -41,7 +41,7 @@ func Connect(ctx context.Context, n node.Node, tracer trace.TracerProvider) (*ku
 	})
 }
 
-// Cluster is what the API server says of the node and its pods, and who tells it of the pods.
+// Cluster reads the node's object and pods of the API server, and writes the statuses of pods and the mirror pods.
 type Cluster struct {
 	// Object returns the node's object; nil as long as it is not known.
 	Object func() *v1.Node
@@ -112,7 +112,8 @@ func (c *Cluster) Pods() *pods.Cluster {
 // restored has a value when the API server was restored from a backup.
 func (c *Cluster) restored() <-chan struct{} { return mailbox.Subscribe(c.client.Restored()) }
 
-// Contents are the objects that pods are made of, besides their own.
+// Contents has what pods need of the API server besides their own objects: config maps and secrets, attachments,
+// the places of claims' devices.
 type Contents struct {
 	Objects *objects.Objects
 	Slices  *slices.Slices

@@ -2,9 +2,7 @@ package storage
 
 import (
 	"context"
-	"maps"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -78,19 +76,21 @@ func (s *Storage) Chores(pods func() []*v1.Pod, again func(pod types.UID)) []par
 			Run: func(ctx context.Context) error {
 				found := s.Volumes.Measure(ctx, pods(), s.c.Looked)
 				s.c.Measured(found)
-				s.room.keep(found)
+				rooms := found.ByPod()
+				s.rooms.Store(&rooms)
 				return nil
 			},
 		})
 	}
-	if s.health.last != nil {
+	if s.AsksHealth() {
+		period := s.c.StatsPeriod
+		if period <= 0 {
+			period = time.Minute
+		}
 		tasks = append(tasks, housekeeping.Task{
-			Name: "health of volumes", Period: periodOr(s.c.StatsPeriod, time.Minute), First: time.Second,
+			Name: "health of volumes", Period: period, First: time.Second,
 			Run: func(ctx context.Context) error {
-				s.Drivers.AskStorage()
-				for pod := range s.health.keep(s.Volumes.Health(ctx, pods())) {
-					again(pod)
-				}
+				s.askHealth(ctx, pods(), again)
 				return nil
 			},
 		})
@@ -102,72 +102,41 @@ func (s *Storage) Chores(pods func() []*v1.Pod, again func(pod types.UID)) []par
 	return parts
 }
 
-func periodOr(period, otherwise time.Duration) time.Duration {
-	if period > 0 {
-		return period
-	}
-	return otherwise
-}
-
-// room keeps the room of the volumes that others serve, by pod.
-type room struct {
-	last *atomic.Pointer[map[types.UID][]volume.PodRoom] // nil inside: not measured yet
-}
-
-func newRoom() room { return room{new(atomic.Pointer[map[types.UID][]volume.PodRoom])} }
-
-func (r room) keep(found volume.Measured) {
-	now := found.ByPod()
-	r.last.Store(&now)
-}
-
 // Rooms returns the room of the volumes that others serve, by pod, as measured last. The map must not be
 // changed.
 func (s *Storage) Rooms() map[types.UID][]volume.PodRoom {
-	if now := s.room.last.Load(); now != nil {
+	if now := s.rooms.Load(); now != nil {
 		return *now
 	}
 	return nil
-}
-
-// health keeps what drivers said last of the health of pods' volumes. The zero value is of a node that does
-// not ask.
-type health struct {
-	last *atomic.Pointer[map[types.UID]volume.Health]
-}
-
-func newHealth(c Config) health {
-	if !c.asksHealth() || c.Cluster == nil {
-		return health{}
-	}
-	return health{new(atomic.Pointer[map[types.UID]volume.Health])}
 }
 
 // AsksHealth reports whether CSI drivers are asked for the health of volumes and of their storage.
-func (s *Storage) AsksHealth() bool { return s.c.asksHealth() }
+func (s *Storage) AsksHealth() bool { return s.c.Cluster != nil && s.c.Enabled("CSIVolumeHealth") }
 
-func (c Config) asksHealth() bool { return c.Enabled("CSIVolumeHealth") }
+// Health returns what statuses of pods say of their volumes; nil: nothing.
+func (s *Storage) Health() func(pod types.UID) map[string][]v1.VolumeHealthCondition {
+	if !s.AsksHealth() {
+		return nil
+	}
+	return func(pod types.UID) map[string][]v1.VolumeHealthCondition { return s.healthNow()[pod] }
+}
 
-func (h health) get() map[types.UID]volume.Health {
-	if now := h.last.Load(); now != nil {
+func (s *Storage) healthNow() map[types.UID]volume.Health {
+	if now := s.health.Load(); now != nil {
 		return *now
 	}
 	return nil
 }
 
-// keep returns the pods whose volumes were in another health before.
-func (h health) keep(now map[types.UID]volume.Health) map[types.UID]volume.Health {
-	before := h.get()
-	h.last.Store(&now)
-	changed := maps.Clone(now)
-	maps.DeleteFunc(changed, func(pod types.UID, is volume.Health) bool { return reflect.DeepEqual(before[pod], is) })
-	return changed
-}
-
-// Health returns what statuses of pods say of their volumes; nil: nothing.
-func (s *Storage) Health() func(types.UID) map[string][]v1.VolumeHealthCondition {
-	if s.health.last == nil {
-		return nil
+// askHealth calls changed with the pods whose volumes are in another health than before.
+func (s *Storage) askHealth(ctx context.Context, pods []*v1.Pod, changed func(pod types.UID)) {
+	s.Drivers.AskStorage()
+	before, now := s.healthNow(), s.Volumes.Health(ctx, pods)
+	s.health.Store(&now)
+	for pod, is := range now {
+		if !reflect.DeepEqual(before[pod], is) {
+			changed(pod)
+		}
 	}
-	return func(pod types.UID) map[string][]v1.VolumeHealthCondition { return s.health.get()[pod] }
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,9 +81,9 @@ type Storage struct {
 	Used *mailbox.Topic
 
 	c      Config
-	waking *mailbox.Box[types.UID] // pods that waited for a driver or an attachment
-	room   room
-	health health
+	waking *mailbox.Box[types.UID]                        // pods that waited for a driver or an attachment
+	rooms  atomic.Pointer[map[types.UID][]volume.PodRoom] // as measured last
+	health atomic.Pointer[map[types.UID]volume.Health]    // as drivers said last
 }
 
 // Drivers are the node's drivers of CSI volumes.
@@ -94,7 +95,7 @@ type Drivers struct {
 // New makes the floor. It finds what is mounted: the node's status, which says which volumes are in use, is
 // written later.
 func New(ctx context.Context, c Config) (*Storage, error) {
-	s := &Storage{c: c, Used: new(mailbox.Topic), waking: mailbox.New[types.UID](), room: newRoom(), health: newHealth(c)}
+	s := &Storage{c: c, Used: new(mailbox.Topic), waking: mailbox.New[types.UID]()}
 	s.Drivers.Changed = new(mailbox.Topic)
 	var err error
 	s.Drivers.Drivers, err = csi.New(csi.Config{Changed: s.Drivers.Changed.Publish, Registry: c.Registry})
