@@ -14,7 +14,7 @@ import (
 // owners as the pod's ids.
 func TestUserNamespace(t *testing.T) {
 	ids := &IDs{First: 196608, Length: 65536}
-	pod := podtest.New("p", podtest.In("n"), podtest.Containers("c"))
+	pod := podtest.New("n/p", podtest.Containers("c"))
 	sandbox, err := SandboxConfig(pod, SandboxOptions{IDs: ids})
 	if err != nil {
 		t.Fatal(err)

@@ -15,24 +15,40 @@ import (
 // An Option changes a pod that New makes. Tests may write their own.
 type Option = func(*v1.Pod)
 
-// New returns a pod of the namespace "default" whose UID equals its name.
+// New returns a pod whose UID equals its name. "shop/web" is the pod web of the namespace shop;
+// without a namespace it is of "default".
 func New(name string, options ...Option) *v1.Pod {
 	p := &v1.Pod{}
-	p.Namespace, p.Name, p.UID = "default", name, types.UID(name)
+	p.Namespace, p.Name = "default", name
+	if namespace, name, found := strings.Cut(name, "/"); found {
+		p.Namespace, p.Name = namespace, name
+	}
+	p.UID = types.UID(p.Name)
 	for _, option := range options {
 		option(p)
 	}
 	return p
 }
 
-// In sets the pod's namespace.
-func In(namespace string) Option { return func(p *v1.Pod) { p.Namespace = namespace } }
-
 // UID sets the pod's UID.
 func UID[T ~string](uid T) Option { return func(p *v1.Pod) { p.UID = types.UID(uid) } }
 
 // Phase sets the phase of the pod's status.
 func Phase(phase v1.PodPhase) Option { return func(p *v1.Pod) { p.Status.Phase = phase } }
+
+// Priority sets the pod's priority.
+func Priority(n int32) Option { return func(p *v1.Pod) { p.Spec.Priority = &n } }
+
+// Spec replaces the pod's spec; options that add to it come later.
+func Spec(spec v1.PodSpec) Option { return func(p *v1.Pod) { p.Spec = spec } }
+
+// Resources sets the pod-level resources, as Requirements reads them.
+func Resources(text string) Option {
+	return func(p *v1.Pod) { p.Spec.Resources = ptr.To(Requirements(text)) }
+}
+
+// Source says where the pod comes from: "api", or "file" for a static pod.
+func Source(source string) Option { return Annotations("kubernetes.io/config.source", source) }
 
 // Annotations adds annotations; keys and values alternate.
 func Annotations(pairs ...string) Option {
@@ -47,18 +63,21 @@ func Annotations(pairs ...string) Option {
 }
 
 // Containers adds containers, each from a text for Container. A name that ends in "!" makes an init
-// container, in "~" a sidecar.
+// container, in "~" a sidecar, in "?" an ephemeral container.
 func Containers(texts ...string) Option {
 	return func(p *v1.Pod) {
 		for _, text := range texts {
 			name, amounts, _ := strings.Cut(text, " ")
-			c := Container(strings.TrimRight(name, "!~") + " " + amounts)
+			c := Container(strings.TrimRight(name, "!~?") + " " + amounts)
 			switch name[len(name)-1] {
 			case '~':
 				c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 				fallthrough
 			case '!':
 				p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+			case '?':
+				p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{
+					EphemeralContainerCommon: v1.EphemeralContainerCommon(c)})
 			default:
 				p.Spec.Containers = append(p.Spec.Containers, c)
 			}
@@ -108,15 +127,50 @@ func Mounts(volumes ...v1.Volume) Option {
 	}
 }
 
-// Container returns a container of a text such as "main cpu=2 memory=1Gi gpu=1": its name, then
-// limits and equal requests, as Amounts reads them.
+// Claims adds resource claims, each from a text such as "gpu=gpu-1" (the pod's name for it, the
+// claim's), and has the first container use them.
+func Claims(texts ...string) Option {
+	return func(p *v1.Pod) {
+		r := &p.Spec.Containers[0].Resources
+		for _, text := range texts {
+			name, claim, _ := strings.Cut(text, "=")
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
+				v1.PodResourceClaim{Name: name, ResourceClaimName: &claim})
+			r.Claims = append(r.Claims, v1.ResourceClaim{Name: name})
+		}
+	}
+}
+
+// Container returns a container of a text such as "main cpu=2 memory=1Gi gpu=1": its name, then its
+// resources, as Requirements reads them.
 func Container(text string) v1.Container {
 	name, amounts, _ := strings.Cut(text, " ")
-	c := v1.Container{Name: name}
-	if strings.TrimSpace(amounts) != "" {
-		c.Resources.Limits, c.Resources.Requests = Amounts(amounts), Amounts(amounts)
+	return v1.Container{Name: name, Resources: Requirements(amounts)}
+}
+
+// Requirements returns what a text such as "cpu=2 memory=1Gi..2Gi gpu=..1" requests and limits:
+// "1Gi..2Gi" requests 1Gi and limits to 2Gi, and either may be absent; an amount alone is both.
+// Names of resources are read as by Amounts, and of two amounts the last counts.
+func Requirements(text string) (r v1.ResourceRequirements) {
+	set := func(list *v1.ResourceList, name v1.ResourceName, amount string) {
+		delete(*list, name)
+		if amount != "" {
+			if *list == nil {
+				*list = v1.ResourceList{}
+			}
+			(*list)[name] = resource.MustParse(amount)
+		}
 	}
-	return c
+	for word := range strings.FieldsSeq(text) {
+		name, amount, _ := strings.Cut(word, "=")
+		request, limit, ranged := strings.Cut(amount, "..")
+		if !ranged {
+			limit = request
+		}
+		set(&r.Requests, fullName(name), request)
+		set(&r.Limits, fullName(name), limit)
+	}
+	return r
 }
 
 var native = regexp.MustCompile(`/|^(cpu|memory|pods|pid|ephemeral-storage|(hugepages|attachable)-.*)$`)
@@ -128,12 +182,16 @@ func Amounts(text string) v1.ResourceList {
 	list := v1.ResourceList{}
 	for word := range strings.FieldsSeq(text) {
 		name, amount, _ := strings.Cut(word, "=")
-		if !native.MatchString(name) {
-			name = "example.com/" + name
-		}
-		list[v1.ResourceName(name)] = resource.MustParse(amount)
+		list[fullName(name)] = resource.MustParse(amount)
 	}
 	return list
+}
+
+func fullName(resource string) v1.ResourceName {
+	if !native.MatchString(resource) {
+		resource = "example.com/" + resource
+	}
+	return v1.ResourceName(resource)
 }
 
 // Brings adds a resource claim that these containers use and that brings amounts: mapping to all of

@@ -15,7 +15,7 @@ import (
 
 // choosingPod has an init container, a sidecar and two others, each with two GPUs.
 func choosingPod(annotations map[string]string) *v1.Pod {
-	return podtest.New("", podtest.In("team"),
+	return podtest.New("team/",
 		podtest.Containers("init! gpu=2", "side~ gpu=2", "main gpu=2", "more gpu=2 nic=1"),
 		func(p *v1.Pod) { p.Annotations, p.Spec.SchedulerName = annotations, "chooser" })
 }

@@ -102,7 +102,7 @@ func (n node) mirror() *v1.Pod {
 }
 
 func static(uid string) *v1.Pod {
-	return podtest.New("web-node1", podtest.In("kube-system"), podtest.UID(uid),
+	return podtest.New("kube-system/web-node1", podtest.UID(uid),
 		podtest.Containers("main"), podtest.Annotations(
 			podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid,
 			source.AnnotationSeen, "now", source.AnnotationManifest, uid),

@@ -162,7 +162,7 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 func TestAttributes(t *testing.T) {
 	f := known(t)
 	pod := func(name string, phase v1.PodPhase) *v1.Pod {
-		return podtest.New(name, podtest.In("a"), podtest.Phase(phase))
+		return podtest.New("a/"+name, podtest.Phase(phase))
 	}
 	f.Pods = []*v1.Pod{pod("x", v1.PodRunning), pod("y", v1.PodPending), pod("z", v1.PodRunning)}
 	f.Undecided = []*v1.Pod{pod("w", "")}

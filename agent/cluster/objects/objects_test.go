@@ -27,7 +27,7 @@ import (
 )
 
 func podNamed(name string) *v1.Pod {
-	return podtest.New(name, podtest.In("shop"), podtest.UID("uid-"+name), podtest.Containers("c"),
+	return podtest.New("shop/"+name, podtest.UID("uid-"+name), podtest.Containers("c"),
 		podtest.Annotations(podspec.AnnotationSource, podspec.APISource), func(p *v1.Pod) {
 			p.Spec.ServiceAccountName, p.Spec.EnableServiceLinks = "clerk", new(true)
 		})

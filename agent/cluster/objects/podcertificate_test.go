@@ -95,7 +95,7 @@ func refuse(kind string) func(*certificatesv1.PodCertificateRequest) {
 }
 
 func sellerPod() *v1.Pod {
-	return podtest.New("web", podtest.In("shop"), podtest.UID("u"),
+	return podtest.New("shop/web", podtest.UID("u"),
 		func(p *v1.Pod) { p.Spec.ServiceAccountName = "seller" })
 }
 

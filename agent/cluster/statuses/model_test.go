@@ -204,7 +204,7 @@ func (w *world) static() {
 		return
 	}
 	uid := "static-" + strconv.Itoa(w.made)
-	pod := podtest.New(name, podtest.In("n"), podtest.UID(uid), podtest.Phase(v1.PodPending),
+	pod := podtest.New("n/"+name, podtest.UID(uid), podtest.Phase(v1.PodPending),
 		podtest.Annotations(podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid))
 	w.begin(pod)
 }

@@ -135,7 +135,7 @@ func start(t *testing.T, names ...string) (*server, *Statuses) {
 }
 
 func examplePod(name string) *v1.Pod {
-	return podtest.New(name, podtest.In("n"), podtest.UID(""), podtest.Containers("main"))
+	return podtest.New("n/"+name, podtest.UID(""), podtest.Containers("main"))
 }
 
 func (s *server) set() []*v1.Pod {

@@ -57,8 +57,7 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 		registry: metrics.NewKubeRegistry(), pods: map[types.UID]*v1.Pod{},
 	}
 	for i, w := range waves {
-		p := podtest.New(fmt.Sprint("pod", i), podtest.UID(fmt.Sprint("pod", i)))
-		p.Spec.Priority = &w.Priority
+		p := podtest.New(fmt.Sprint("pod", i), podtest.Priority(w.Priority))
 		n.pods[p.UID] = p
 	}
 	marks, err := OpenMarks(n.dir, "boot")

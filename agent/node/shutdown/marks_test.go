@@ -19,7 +19,6 @@ import (
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/podtest"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 func always(types.UID) bool { return true }
@@ -33,7 +32,7 @@ func doomed(t *testing.T, dir, boot string) (out string) {
 	}
 	for i := range 3 {
 		name := fmt.Sprint("pod", i)
-		if grace, ok := m.Doomed(podtest.New(name, podtest.UID(name))); ok {
+		if grace, ok := m.Doomed(podtest.New(name)); ok {
 			out += fmt.Sprintf("%s within %v, ", name, grace.Round(10*time.Second))
 		}
 	}
@@ -48,8 +47,7 @@ func TestMarked(t *testing.T) {
 	n.inhibits(1)
 	n.cling()
 	n.mu.Lock()
-	static := podtest.New("pod2", podtest.UID("pod2"),
-		podtest.Annotations(podspec.AnnotationSource, "file"))
+	static := podtest.New("pod2", podtest.Source("file"))
 	n.pods["pod2"] = static
 	var marked []string
 	n.ends = func(p *v1.Pod) {
@@ -93,9 +91,7 @@ func TestMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, phase := range []v1.PodPhase{v1.PodFailed, v1.PodSucceeded} {
-		p := podtest.New("pod0", podtest.UID("pod0"))
-		p.Status.Phase = phase
-		if _, ok := m.Doomed(p); ok {
+		if _, ok := m.Doomed(podtest.New("pod0", podtest.Phase(phase))); ok {
 			t.Errorf("a pod that is %s ends", phase)
 		}
 	}

@@ -249,7 +249,7 @@ func reference(p *v1.Pod) resourcev1.ResourceClaimConsumerReference {
 
 // pod makes a pod that uses claims of these names, in its one container.
 func (n *node) pod(name string, claims ...string) *v1.Pod {
-	p := podtest.New(name, podtest.In("ns"), podtest.UID("uid-"+name), podtest.Containers("main"))
+	p := podtest.New("ns/"+name, podtest.UID("uid-"+name), podtest.Containers("main"))
 	for _, c := range claims {
 		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
 			v1.PodResourceClaim{Name: "my-" + c, ResourceClaimName: ptr.To(c)})

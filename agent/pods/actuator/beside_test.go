@@ -70,7 +70,7 @@ func withToken() *v1.Pod {
 	v := v1.Volume{Name: "api"}
 	v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
-	return podtest.New("p", podtest.In("n"), podtest.UID("u"), podtest.Containers("c"), podtest.Mounts(v))
+	return podtest.New("n/p", podtest.UID("u"), podtest.Containers("c"), podtest.Mounts(v))
 }
 
 // beside returns a build with an API server, a runtime and an empty root directory.

@@ -25,7 +25,7 @@ func (h *Handlers) runs(ctx context.Context, hook v1.LifecycleHandler, t Target)
 }
 
 // hooked is the pod of the containers with hooks.
-var hooked = podtest.New("p", podtest.In("n"), podtest.UID("u"))
+var hooked = podtest.New("n/p", podtest.UID("u"))
 
 func TestHooks(t *testing.T) {
 	h := New(Config{Runtime: runtime(func(_ string, words []string, timeout time.Duration) (

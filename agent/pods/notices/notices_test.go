@@ -63,7 +63,7 @@ func TestBackOffIsTold(t *testing.T) {
 		of podspec.Ref, eventType, reason, message string) {
 		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
 	}})
-	pod := podtest.New("p", podtest.In("shop"), podtest.UID("1"), podtest.Containers("a", "b"))
+	pod := podtest.New("shop/p", podtest.UID("1"), podtest.Containers("a", "b"))
 	for _, step := range []struct{ id, reason string }{
 		{"1", ""}, {"1", cri.ReasonCrashLoopBackOff}, {"1", cri.ReasonCrashLoopBackOff},
 		{"2", ""}, {"2", cri.ReasonCrashLoopBackOff}, {"2", cri.ReasonImagePullBackOff},

@@ -19,7 +19,7 @@ func TestPodsThatComeTogetherAreInOrder(t *testing.T) {
 		return metav1.NewTime(time.Date(2030, 1, 1, hour, 0, 0, 0, time.UTC))
 	}
 	pod := func(uid, namespace, name string, created metav1.Time) *v1.Pod {
-		return podtest.New(name, podtest.In(namespace), podtest.UID(uid),
+		return podtest.New(namespace+"/"+name, podtest.UID(uid),
 			func(p *v1.Pod) { p.CreationTimestamp = created })
 	}
 	runs := func(uid types.UID) bool { return uid == "runs" || uid == "runs, older" }

@@ -146,7 +146,7 @@ func runs(pod *v1.Pod, since time.Time, started bool) v1.PodStatus {
 }
 
 func podOf(uid types.UID, containers ...v1.Container) *v1.Pod {
-	return podtest.New("pod", podtest.In("ns"), podtest.UID(uid),
+	return podtest.New("ns/pod", podtest.UID(uid),
 		func(p *v1.Pod) { p.Spec.Containers = containers })
 }
 

@@ -30,7 +30,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // testPod returns a pod whose name is its UID, changed by edits.
 func testPod(name string, edits ...podtest.Option) *v1.Pod {
-	return podtest.New(name, append([]podtest.Option{podtest.In("ns")}, edits...)...)
+	return podtest.New("ns/"+name, edits...)
 }
 
 func hostname(h string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Hostname = h } }

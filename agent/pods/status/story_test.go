@@ -19,7 +19,7 @@ func at(seconds int) time.Time { return t0.Add(time.Duration(seconds) * time.Sec
 // makePod returns a pod with the restart policy and containers of a line such as
 // "Always first side~ | web db".
 func makePod(line string) *v1.Pod {
-	return podtest.New("pod", podtest.In("ns"), podtest.UID("uid"), podtest.Line(line),
+	return podtest.New("ns/pod", podtest.UID("uid"), podtest.Line(line),
 		func(p *v1.Pod) { p.Generation = 3 })
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-func pod(name string) *v1.Pod { return podtest.New(name, podtest.In("shop")) }
+func pod(name string) *v1.Pod { return podtest.New("shop/" + name) }
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()

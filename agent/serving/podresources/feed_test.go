@@ -58,8 +58,8 @@ func (w *world) step() {
 // come adds a pod, or changes what an existing one holds.
 func (w *world) come() {
 	uid := types.UID(fmt.Sprint(w.IntN(12)))
-	pod := podtest.New("pod-"+string(uid), podtest.UID(uid),
-		podtest.In([]string{"a", "b"}[len(uid)%2]), podtest.Containers("main"))
+	pod := podtest.New("ab"[len(uid)%2:][:1]+"/pod-"+string(uid), podtest.UID(uid),
+		podtest.Containers("main"))
 	held := allocation.Container{}
 	if w.IntN(2) == 0 {
 		held = held.With(allocation.CPUs(cpuset.New(w.IntN(8))))

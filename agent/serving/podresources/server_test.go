@@ -27,7 +27,7 @@ import (
 
 func snapshot() Snapshot {
 	train := podtest.New("train", podtest.UID("1"), podtest.Containers("init!", "side~", "main"))
-	web := podtest.New("web", podtest.In("a"), podtest.UID("2"), podtest.Containers("nginx"))
+	web := podtest.New("a/web", podtest.UID("2"), podtest.Containers("nginx"))
 	gpus := devicemanager.Resource{Name: "example.com/gpu", Connected: true,
 		Devices: []*devicemanager.Device{
 			{ID: "gpu-0", Healthy: true, Nodes: topology.NewNodeSet(0)},

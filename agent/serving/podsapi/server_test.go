@@ -50,7 +50,7 @@ func serve(t *testing.T) (*Server, podsv1alpha1.PodsClient, metrics.KubeRegistry
 
 // change returns a change of a pod from one phase to another; "" stands for none.
 func change(uid string, before, after v1.PodPhase) podstatus.Change {
-	pod := podtest.New("pod-"+uid, podtest.In("ns"), podtest.UID(uid))
+	pod := podtest.New("ns/pod-"+uid, podtest.UID(uid))
 	return podstatus.Change{Pod: pod, Before: v1.PodStatus{Phase: before},
 		After: v1.PodStatus{Phase: after}}
 }

@@ -451,7 +451,7 @@ func TestRequestsAreCounted(t *testing.T) {
 // Pods that have not ended are listed as they were admitted, and found by name and UID.
 func TestAllocated(t *testing.T) {
 	named := func(name string, phase v1.PodPhase) *v1.Pod {
-		return podtest.New(name, podtest.In("n"), podtest.UID("u-"+name), podtest.Phase(phase),
+		return podtest.New("n/"+name, podtest.UID("u-"+name), podtest.Phase(phase),
 			func(p *v1.Pod) { p.Spec.NodeName = "node" })
 	}
 	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: AllocatedRoutes(

@@ -132,7 +132,7 @@ func newTelling(t *testing.T, h having, s story) *telling {
 		made = func(uid string) *v1.Pod {
 			disk := ephemeralDisk()
 			disk.CSI.NodePublishSecretRef = nil
-			return podtest.New("web-"+uid, podtest.In("shop"), podtest.UID(diskPod(uid).UID),
+			return podtest.New("shop/web-"+uid, podtest.UID(diskPod(uid).UID),
 				podtest.Containers("c"), podtest.Mounts(disk))
 		}
 		n.objects.has(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{PodInfoOnMount: ptr.To(true),

@@ -34,7 +34,7 @@ func TestEphemeralDisk(t *testing.T) {
 	n := newDisk(t, stages)
 	n.objects.change(func(o *diskObjects) { o.unattached = true }) // nobody attaches it
 	n.objects.secrets = map[string]string{"shop/key": "p"}
-	pod := podtest.New("web", podtest.In("shop"), podtest.UID("u"), podtest.Containers("c"),
+	pod := podtest.New("shop/web", podtest.UID("u"), podtest.Containers("c"),
 		podtest.Mounts(ephemeralDisk()))
 	const refused = `MountVolume.SetUp failed for volume "scratch" : kubernetes.io/csi: ` +
 		`mounter.SetupAt failed to check volume lifecycle mode: volume mode "Ephemeral" not supported ` +

@@ -259,7 +259,7 @@ func (n *diskNode) data(dir string) (out map[string]string) {
 }
 
 func diskPod(uid string) *v1.Pod {
-	return podtest.New("web-"+uid, podtest.In("shop"), podtest.UID(types.UID(uid)),
+	return podtest.New("shop/web-"+uid, podtest.UID(types.UID(uid)),
 		podtest.Containers("c"), podtest.Mounts(claimVolume("data")))
 }
 
@@ -586,7 +586,7 @@ func TestDiskThatHangs(t *testing.T) {
 		cancelled := make(chan error, 1)
 		go func() { cancelled <- n.SetUp(ctx, diskPod("u")) }()
 		n.eventually("the call", func() bool { return len(n.driver.Calls(rpc)) == 1 })
-		setUp(t, n.Volumes, podtest.New("b", podtest.In("shop"), podtest.UID("b"),
+		setUp(t, n.Volumes, podtest.New("shop/b",
 			podtest.Containers("c"), podtest.Mounts(empty("scratch", ""))))
 		cancel()
 		if err := <-cancelled; !errors.Is(err, context.Canceled) {

@@ -56,7 +56,7 @@ func alone(c Config) Config {
 
 // podWith returns a pod with UID u and one container, c, that mounts each of the volumes.
 func podWith(volumes ...v1.Volume) *v1.Pod {
-	return podtest.New("web", podtest.In("shop"), podtest.UID("u"), podtest.Containers("c"),
+	return podtest.New("shop/web", podtest.UID("u"), podtest.Containers("c"),
 		podtest.Mounts(volumes...))
 }
 

@@ -21,7 +21,7 @@ import (
 // claimant has a claim by name, one by template, one for which none was made, and one for extended
 // resources.
 func claimant() *v1.Pod {
-	pod := podtest.New("p", podtest.In("ns"), podtest.UID("uid-p"),
+	pod := podtest.New("ns/p", podtest.UID("uid-p"),
 		podtest.Containers("init!", "main", "gpu gpu=2"))
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{
 		{Name: "named", ResourceClaimName: ptr.To("c-named")},

@@ -20,7 +20,7 @@ import (
 )
 
 func static(uid string) *v1.Pod {
-	return podtest.New(uid, podtest.Annotations(
+	return podtest.New("default/"+uid, podtest.Annotations(
 		podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid))
 }
 

@@ -32,7 +32,7 @@ func (r *runtime) CheckpointContainer(_ context.Context,
 
 func TestRoute(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	pod := podtest.New("p", podtest.In("ns"), podtest.UID("u"), podtest.Containers("c", "new"))
+	pod := podtest.New("ns/p", podtest.UID("u"), podtest.Containers("c", "new"))
 	run := &runtime{}
 	route := Route(Config{
 		Runtime: run, Dir: dir,

@@ -14,7 +14,7 @@ import (
 
 // aPod has a container in every possible state.
 func aPod() *v1.Pod {
-	pod := podtest.New("p", podtest.In("ns"), podtest.UID("u"), podtest.Containers("init!"))
+	pod := podtest.New("ns/p", podtest.UID("u"), podtest.Containers("init!"))
 	ended := func(id string) *v1.ContainerStateTerminated {
 		return &v1.ContainerStateTerminated{ContainerID: id}
 	}

@@ -62,7 +62,7 @@ func newNode(t *testing.T, idle time.Duration) node {
 	routes, err := Routes(Config{
 		Runtime: client.Runtime(), Idle: idle,
 		Pod: func(namespace, name string, uid types.UID) (*v1.Pod, bool) {
-			pod := podtest.New("p", podtest.In("ns"), podtest.UID("u"))
+			pod := podtest.New("ns/p", podtest.UID("u"))
 			return pod, namespace == "ns" && name == "p" && (uid == "" || uid == "u")
 		},
 		Observed: func(uid types.UID) (cri.Pod, bool) {
