@@ -156,8 +156,7 @@ func TestCPULimitOnHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := list("cpu=2 memory=64Mi")
-	pod := testPod("aa-11", two, two)
+	pod := testPod("aa-11", "cpu=2 memory=64Mi")
 	err = errors.Join(tree.EnsureNode(t.Context(), Resources{}),
 		madePod(t.Context(), tree, pod, PodOptions{}))
 	found, err1 := tree.FindPod(pod.UID)

@@ -155,7 +155,7 @@ func TestWidenCPUsOnHost(t *testing.T) {
 	if _, ok := tree.kernel.(*legacy); !ok {
 		t.Skip("cgroup v2: nothing is widened")
 	}
-	pod := testPod("aa-11", nil, nil)
+	pod := testPod("aa-11", "")
 	if err := errors.Join(tree.EnsureNode(t.Context(), Resources{}),
 		madePod(t.Context(), tree, pod, PodOptions{})); err != nil {
 		t.Fatal(err)

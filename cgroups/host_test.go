@@ -64,9 +64,8 @@ func TestHost(t *testing.T) {
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	full := list("cpu=500m memory=64Mi")
-	pod := testPod("aa-11", full, full)
-	burstable := testPod("bb-22", list("cpu=250m"), nil)
+	pod := testPod("aa-11", "cpu=500m memory=64Mi")
+	burstable := testPod("bb-22", "cpu=250m..")
 	for range 2 {
 		for _, p := range []*v1.Pod{pod, burstable} {
 			if err := madePod(ctx, tree, p, PodOptions{Pids: 64}); err != nil {

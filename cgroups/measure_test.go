@@ -18,7 +18,7 @@ func TestOperationsAreMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := testPod("b1", list("cpu=500m"), nil)
+	pod := testPod("b1", "cpu=500m..")
 	for _, err := range []error{
 		tree.EnsureNode(ctx, Resources{}), madePod(ctx, tree, pod, PodOptions{}),
 		tree.UpdateQOS(ctx, nil, Reserve{}), tree.RemovePod(ctx, "b1"), tree.RemovePod(ctx, "b1"),

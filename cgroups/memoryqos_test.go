@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // madePod makes the cgroup of a pod with all that follows from its spec.
@@ -20,11 +22,10 @@ func madePod(ctx context.Context, tree *Tree, pod *v1.Pod, o PodOptions) error {
 func TestMemoryQoSOfPods(t *testing.T) {
 	half := MemoryQoS{On: true, Throttle: 0.5}
 	tiered := MemoryQoS{On: true, Reserve: true}
-	own := func(pod *v1.Pod, requests, limits v1.ResourceList) *v1.Pod {
-		pod.Spec.Resources = &v1.ResourceRequirements{Requests: requests, Limits: limits}
-		return pod
+	own := func(resources string) *v1.Pod {
+		return podtest.New("p", podtest.Containers("c"), podtest.Resources(resources))
 	}
-	burstable := testPod("b", list("memory=1Gi"), list("memory=2Gi"))
+	burstable := testPod("b", "memory=1Gi..2Gi")
 	for _, tc := range []struct {
 		name string
 		qos  MemoryQoS
@@ -35,21 +36,15 @@ func TestMemoryQoSOfPods(t *testing.T) {
 		{"gate off", MemoryQoS{Reserve: true, Throttle: 0.5}, burstable, Protection{}, Unlimited},
 		{"nothing reserved", MemoryQoS{On: true}, burstable, Protection{}, Unlimited},
 		{"burstable", tiered, burstable, Protection{Low: gi}, Unlimited},
-		{"guaranteed", tiered,
-			testPod("g", list("cpu=1 memory=1Gi"), list("cpu=1 memory=1Gi")),
-			Protection{Min: gi}, Unlimited},
-		{"best effort", tiered, testPod("e", nil, nil), Protection{}, Unlimited},
+		{"guaranteed", tiered, testPod("g", "cpu=1 memory=1Gi"), Protection{Min: gi}, Unlimited},
+		{"best effort", tiered, testPod("e", ""), Protection{}, Unlimited},
 		{"throttled by container", half, burstable, Protection{}, Unlimited},
-		{"limits of the pod", half, own(testPod("p", nil, nil),
-			list("memory=1Gi"), list("memory=2Gi")), Protection{}, gi + gi/2},
-		{"request of the pod", half, own(testPod("p", nil, nil), list("memory=1Gi"), nil),
-			Protection{}, Unlimited},
-		{"the limit is the request", half, own(testPod("p", nil, nil),
-			list("memory=1Gi"), list("memory=1Gi")), Protection{}, Unlimited},
-		{"whole pages", half, own(testPod("p", nil, nil), nil, list("memory=1000k")),
-			Protection{}, 500_000 / int64(os.Getpagesize()) * int64(os.Getpagesize())},
-		{"less than a page more", half, own(testPod("p", nil, nil),
-			list("memory=1Gi"), list("memory=1073742000")), Protection{}, Unlimited},
+		{"limits of the pod", half, own("memory=1Gi..2Gi"), Protection{}, gi + gi/2},
+		{"request of the pod", half, own("memory=1Gi.."), Protection{}, Unlimited},
+		{"the limit is the request", half, own("memory=1Gi"), Protection{}, Unlimited},
+		{"whole pages", half, own("memory=..1000k"), Protection{},
+			500_000 / int64(os.Getpagesize()) * int64(os.Getpagesize())},
+		{"less than a page more", half, own("memory=1Gi..1073742000"), Protection{}, Unlimited},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r Resources
@@ -76,8 +71,7 @@ func TestMemoryQoSFiles(t *testing.T) {
 	if err := tree.EnsureNode(ctx, NodeResources(list("memory=8Gi"), 0)); err != nil {
 		t.Fatal(err)
 	}
-	full := list("cpu=1 memory=64Mi")
-	pods := []*v1.Pod{testPod("g1", full, full), testPod("b1", list("memory=32Mi"), nil)}
+	pods := []*v1.Pod{testPod("g1", "cpu=1 memory=64Mi"), testPod("b1", "memory=32Mi..")}
 	for _, pod := range pods {
 		if err := madePod(ctx, tree, pod, PodOptions{}); err != nil {
 			t.Fatal(err)

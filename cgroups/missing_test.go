@@ -18,7 +18,7 @@ func TestMissingPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := testPod("b1", list("cpu=1"), nil)
+	pod := testPod("b1", "cpu=1..")
 	if Exists(tree) || MissingPod(tree, pod) != h.mount+"/cpu/kubepods/burstable/podb1" {
 		t.Errorf("before it is made: %t, %q", Exists(tree), MissingPod(tree, pod))
 	}
@@ -28,7 +28,7 @@ func TestMissingPod(t *testing.T) {
 	if !Exists(tree) || MissingPod(tree, pod) != "" {
 		t.Errorf("once it is made: %t, %q", Exists(tree), MissingPod(tree, pod))
 	}
-	other := testPod("b1", nil, nil)
+	other := testPod("b1", "")
 	if missing := MissingPod(tree, other); missing != "" {
 		t.Errorf("in another class it is missing: %s", missing)
 	}

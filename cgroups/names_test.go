@@ -72,7 +72,7 @@ func TestUIDStaysInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, uid := range []string{"", "/../../other", "a/b"} {
-		if err := madePod(t.Context(), tree, testPod(uid, nil, nil), PodOptions{}); err == nil {
+		if err := madePod(t.Context(), tree, testPod(uid, ""), PodOptions{}); err == nil {
 			t.Errorf("EnsurePod takes UID %q", uid)
 		}
 		if err := tree.RemovePod(t.Context(), types.UID(uid)); err == nil {

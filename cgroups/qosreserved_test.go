@@ -11,9 +11,8 @@ import (
 
 // TestReserve: lower classes get what the requests of higher ones leave, in the kubelet's numbers.
 func TestReserve(t *testing.T) {
-	full := list("cpu=1 memory=1Gi")
 	pods := []*v1.Pod{
-		testPod("g", full, full), testPod("b", list("memory=512Mi"), nil), testPod("e", nil, nil),
+		testPod("g", "cpu=1 memory=1Gi"), testPod("b", "memory=512Mi.."), testPod("e", ""),
 	}
 	for _, tt := range []struct {
 		reserve Reserve
@@ -62,8 +61,7 @@ func TestReserveFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	full := list("cpu=1 memory=6Gi")
-	guaranteed, burstable := testPod("g", full, full), testPod("b", list("memory=1Gi"), nil)
+	guaranteed, burstable := testPod("g", "cpu=1 memory=6Gi"), testPod("b", "memory=1Gi..")
 	ensure()
 	update(0, guaranteed)
 	limits("9223372036854775807", "9223372036854775807")

@@ -17,67 +17,46 @@ const (
 
 var list = podtest.Amounts
 
-func container(requests, limits v1.ResourceList) v1.Container {
-	return v1.Container{Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}
-}
-
 func TestPodResources(t *testing.T) {
-	always := v1.ContainerRestartPolicyAlways
-	sidecar := container(list("cpu=250m memory=64Mi"),
-		list("cpu=250m memory=64Mi"))
-	sidecar.RestartPolicy = &always
-	full := list("cpu=2 memory=1Gi")
+	pod := func(containers ...string) *v1.Pod {
+		return podtest.New("", podtest.Containers(containers...))
+	}
+	const full = "c cpu=2 memory=1Gi"
+	over := pod("side~ cpu=250m memory=64Mi", full)
+	over.Spec.Overhead = list("cpu=250m memory=64Mi")
 	none := map[int64]int64{}
 
 	for _, tc := range []struct {
 		name string
-		spec v1.PodSpec
+		pod  *v1.Pod
 		opts PodOptions
 		want Resources
 	}{
-		{"best effort", v1.PodSpec{Containers: []v1.Container{container(nil, nil)}},
-			PodOptions{Pids: -1}, Resources{Shares: 2, HugePages: none}},
-		{"guaranteed", v1.PodSpec{Containers: []v1.Container{container(full, full)}},
-			PodOptions{Pids: 100}, Resources{Shares: 2048, Quota: 200000,
-				Period: DefaultPeriod, Memory: gi, Pids: 100, HugePages: none}},
-		{"guaranteed, exclusive CPUs", v1.PodSpec{Containers: []v1.Container{
-			container(full, full)}},
-			PodOptions{NoQuota: true}, Resources{Shares: 2048, Quota: Unlimited,
-				Period: DefaultPeriod, Memory: gi, HugePages: none}},
-		{"another period", v1.PodSpec{Containers: []v1.Container{container(full, full)}},
-			PodOptions{Period: 10 * time.Millisecond}, Resources{Shares: 2048, Quota: 20000,
-				Period: 10 * time.Millisecond, Memory: gi, HugePages: none}},
-		{"a container without limits", v1.PodSpec{Containers: []v1.Container{
-			container(full, full), container(list("cpu=500m"), nil)}},
-			PodOptions{}, Resources{Shares: 2560, HugePages: none}},
-		{"a container without memory limit", v1.PodSpec{Containers: []v1.Container{
-			container(full, full), container(nil, list("cpu=1"))}},
-			PodOptions{}, Resources{Shares: 2048, Quota: 300000, Period: DefaultPeriod,
-				HugePages: none}},
-		{"init container without limits", v1.PodSpec{
-			InitContainers: []v1.Container{container(list("cpu=3"), nil)},
-			Containers:     []v1.Container{container(full, full)}},
-			PodOptions{}, Resources{Shares: 3072, HugePages: none}},
-		{"sidecar and overhead add up", v1.PodSpec{
-			InitContainers: []v1.Container{sidecar},
-			Containers:     []v1.Container{container(full, full)},
-			Overhead:       list("cpu=250m memory=64Mi")},
-			PodOptions{}, Resources{Shares: 2560, Quota: 250000, Period: DefaultPeriod,
-				Memory: gi + 128*mi, HugePages: none}},
-		{"pod level", v1.PodSpec{
-			Resources: &v1.ResourceRequirements{Requests: list("cpu=1"),
-				Limits: list("cpu=4")},
-			Containers: []v1.Container{container(nil, nil)}},
+		{"best effort", pod("c"), PodOptions{Pids: -1}, Resources{Shares: 2, HugePages: none}},
+		{"guaranteed", pod(full), PodOptions{Pids: 100}, Resources{Shares: 2048, Quota: 200000,
+			Period: DefaultPeriod, Memory: gi, Pids: 100, HugePages: none}},
+		{"guaranteed, exclusive CPUs", pod(full), PodOptions{NoQuota: true}, Resources{
+			Shares: 2048, Quota: Unlimited, Period: DefaultPeriod, Memory: gi, HugePages: none}},
+		{"another period", pod(full), PodOptions{Period: 10 * time.Millisecond}, Resources{
+			Shares: 2048, Quota: 20000, Period: 10 * time.Millisecond, Memory: gi, HugePages: none}},
+		{"a container without limits", pod(full, "d cpu=500m.."), PodOptions{},
+			Resources{Shares: 2560, HugePages: none}},
+		{"a container without memory limit", pod(full, "d cpu=..1"), PodOptions{}, Resources{
+			Shares: 2048, Quota: 300000, Period: DefaultPeriod, HugePages: none}},
+		{"init container without limits", pod("init! cpu=3..", full), PodOptions{},
+			Resources{Shares: 3072, HugePages: none}},
+		{"sidecar and overhead add up", over, PodOptions{}, Resources{Shares: 2560, Quota: 250000,
+			Period: DefaultPeriod, Memory: gi + 128*mi, HugePages: none}},
+		{"pod level", podtest.New("", podtest.Containers("c"), podtest.Resources("cpu=1..4")),
 			PodOptions{}, Resources{Shares: 1024, Quota: 400000, Period: DefaultPeriod,
 				HugePages: none}},
-		{"huge pages", v1.PodSpec{Containers: []v1.Container{
-			container(full, list("cpu=2 memory=1Gi hugepages-2Mi=64Mi")),
-			container(full, list("cpu=2 memory=1Gi hugepages-2Mi=32Mi hugepages-1Gi=2Gi"))}},
+		{"huge pages", pod(full+" hugepages-2Mi=..64Mi",
+			"d cpu=2 memory=1Gi hugepages-2Mi=..32Mi hugepages-1Gi=..2Gi"),
 			PodOptions{}, Resources{Shares: 4096, Quota: 400000, Period: DefaultPeriod,
 				Memory: 2 * gi, HugePages: map[int64]int64{2 * mi: 96 * mi, gi: 2 * gi}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := PodResources(&v1.Pod{Spec: tc.spec}, tc.opts)
+			got := PodResources(tc.pod, tc.opts)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
@@ -103,13 +82,8 @@ func TestNodeResources(t *testing.T) {
 }
 
 func TestQOSResources(t *testing.T) {
-	pod := func(requests, limits v1.ResourceList) *v1.Pod {
-		return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{container(requests, limits)}}}
-	}
-	full := list("cpu=2 memory=1Gi")
-	got := QOSResources([]*v1.Pod{
-		pod(full, full), pod(nil, nil), pod(list("cpu=1500m"), nil),
-		pod(list("cpu=500m memory=256Mi"), nil),
+	got := QOSResources([]*v1.Pod{testPod("g", "cpu=2 memory=1Gi"), testPod("e", ""),
+		testPod("b", "cpu=1500m.."), testPod("c", "cpu=500m.. memory=256Mi.."),
 	}, []int64{2 * mi}, MemoryQoS{On: true, Reserve: true})
 	unbound := map[int64]int64{2 * mi: 1 << 62}
 	want := map[v1.PodQOSClass]Resources{

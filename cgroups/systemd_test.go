@@ -92,7 +92,7 @@ func TestSystemd(t *testing.T) {
 	if err := tree.EnsureNode(ctx, Resources{Shares: 4096, Memory: gi}); err != nil {
 		t.Fatal(err)
 	}
-	pod := testPod("0c-1", list("cpu=333m"), list("cpu=333m"))
+	pod := testPod("0c-1", "cpu=333m")
 	for range 2 {
 		if err := madePod(ctx, tree, pod, PodOptions{}); err != nil {
 			t.Fatal(err)
@@ -146,8 +146,7 @@ func TestSystemdRefusesLater(t *testing.T) {
 	h := newHost(t).unified(allControllers, "/kubepods.slice/kubepods-poda.slice")
 	tree, b := newSystemdTree(t, h)
 	b.units["kubepods-poda.slice"], b.broken = true, errors.New("no")
-	two := list("cpu=2 memory=64Mi")
-	err := madePod(t.Context(), tree, testPod("a", two, two), PodOptions{})
+	err := madePod(t.Context(), tree, testPod("a", "cpu=2 memory=64Mi"), PodOptions{})
 	if err == nil || !strings.Contains(err.Error(), "set properties of kubepods-poda.slice: no") {
 		t.Errorf("EnsurePod: %v", err)
 	}

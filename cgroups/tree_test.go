@@ -87,10 +87,9 @@ func expect(t *testing.T, dir string, pairs ...string) {
 	}
 }
 
-func testPod(uid string, requests, limits v1.ResourceList) *v1.Pod {
-	return podtest.New(uid, func(p *v1.Pod) {
-		p.Spec.Containers = []v1.Container{container(requests, limits)}
-	})
+// testPod returns a pod with one container of these resources.
+func testPod(uid, resources string) *v1.Pod {
+	return podtest.New(uid, podtest.Containers("c "+resources))
 }
 
 const allControllers = "cpuset cpu io memory hugetlb pids"
@@ -107,7 +106,7 @@ func TestUnified(t *testing.T) {
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	burstable := testPod("b1", list("cpu=500m"), list("cpu=1 hugepages-2Mi=4Mi"))
+	burstable := testPod("b1", "cpu=500m..1 hugepages-2Mi=..4Mi")
 	for range 2 {
 		if err := madePod(ctx, tree, burstable, PodOptions{Pids: 64}); err != nil {
 			t.Fatal(err)
@@ -209,8 +208,7 @@ func TestLegacy(t *testing.T) {
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	full := list("cpu=1 memory=64Mi")
-	if err := madePod(ctx, tree, testPod("g1", full, full), PodOptions{Pids: 64}); err != nil {
+	if err := madePod(ctx, tree, testPod("g1", "cpu=1 memory=64Mi"), PodOptions{Pids: 64}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, h.mount+"/cpu/kubepods/podg1",
@@ -220,7 +218,7 @@ func TestLegacy(t *testing.T) {
 	expect(t, h.mount+"/hugetlb/kubepods/podg1", "hugetlb.2MB.limit_in_bytes", "0")
 	expect(t, h.mount+"/hugetlb/kubepods/burstable",
 		"hugetlb.2MB.limit_in_bytes", "4611686018427387904")
-	expectReserved(t, tree, testPod("g1", full, full), h.mount+"/hugetlb/kubepods/podg1",
+	expectReserved(t, tree, testPod("g1", "cpu=1 memory=64Mi"), h.mount+"/hugetlb/kubepods/podg1",
 		"hugetlb.2MB.rsvd.limit_in_bytes", "0")
 	for _, hierarchy := range []string{"systemd", "unified"} {
 		if !exists(h.mount + "/" + hierarchy + "/kubepods/podg1") {
