@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -12,11 +11,7 @@ import (
 // What a resource claim stands for is asked of no device plugin, and not of what the node has.
 func TestExtendedResourcesByClaim(t *testing.T) {
 	const gpu, nic = "example.com/gpu", "example.com/nic"
-	pod := podtest.New("", podtest.Containers("a", "b"))
-	for i := range pod.Spec.Containers {
-		list := v1.ResourceList{gpu: resource.MustParse("2"), nic: resource.MustParse("1")}
-		pod.Spec.Containers[i].Resources = v1.ResourceRequirements{Requests: list, Limits: list}
-	}
+	pod := podtest.New("", podtest.Containers("a gpu=2 nic=1", "b gpu=2 nic=1"))
 	status := &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim"}
 	for _, c := range []string{"a", "b"} {
 		status.RequestMappings = append(status.RequestMappings, v1.ContainerExtendedResourceRequest{

@@ -21,7 +21,7 @@ func TestResourcesIn(t *testing.T) {
 	}
 	wanted := sized("4")
 	wanted.Generation = 7
-	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "new"})
+	podtest.Containers("new")(wanted)
 	got := admitted.In(wanted)
 	if cpu := got.Spec.Containers[0].Resources.Limits.Cpu(); cpu.Value() != 2 ||
 		len(got.Spec.Containers) != 3 || got.Generation != 7 {
