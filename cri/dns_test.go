@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func resolvConf(c *runtimeapi.DNSConfig) string {
@@ -56,9 +58,7 @@ sortlist 1.2.3.4
 			"192.0.2.1 192.0.2.2 192.0.2.7 | example.org corp.example mine.example | timeout:2 " +
 				"ndots:3 rotate"},
 	} {
-		pod := &v1.Pod{Spec: test.spec}
-		pod.Namespace = "ns"
-		config, _ := test.dns.Config(pod)
+		config, _ := test.dns.Config(podtest.New("ns/p", podtest.Spec(test.spec)))
 		if got := resolvConf(config); got != test.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
 		}
@@ -127,9 +127,7 @@ func TestDNSProblems(t *testing.T) {
 			DNSConfig: &v1.PodDNSConfig{Options: []v1.PodDNSConfigOption{
 				{Name: "edns0"}, {Name: "x", Value: ptr.To("")}}}}, " |  | edns0 x", nil},
 	} {
-		pod := &v1.Pod{Spec: test.spec}
-		pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"
-		config, problems := test.dns.Config(pod)
+		config, problems := test.dns.Config(podtest.New("ns/p", podtest.UID("u"), podtest.Spec(test.spec)))
 		if got := resolvConf(config); got != test.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
 		}

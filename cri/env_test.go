@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"pgregory.net/rapid"
@@ -100,25 +99,12 @@ func testFacts() Facts {
 }
 
 func testPod() *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "web", Namespace: "shop", UID: "u-1",
-			Labels:      map[string]string{"app": "web", "tier": "a b"},
-			Annotations: map[string]string{"note": "x\"y"},
-		},
-		Spec: v1.PodSpec{
-			ServiceAccountName: "robot",
-			Containers: []v1.Container{
-				{Name: "main", Image: "img:1", Resources: v1.ResourceRequirements{
-					Requests: list("cpu=1500m memory=100Mi"),
-					Limits:   list("memory=1Gi"),
-				}},
-				{Name: "other", Image: "img:2", Resources: v1.ResourceRequirements{
-					Limits: list("cpu=250m hugepages-2Mi=4Mi"),
-				}},
-			},
-		},
-	}
+	return podtest.New("shop/web", podtest.UID("u-1"), podtest.Annotations("note", "x\"y"), podtest.Containers(
+		"main cpu=1500m.. memory=100Mi..1Gi", "other cpu=..250m hugepages-2Mi=..4Mi"), func(p *v1.Pod) {
+		p.Labels = map[string]string{"app": "web", "tier": "a b"}
+		p.Spec.ServiceAccountName = "robot"
+		p.Spec.Containers[0].Image, p.Spec.Containers[1].Image = "img:1", "img:2"
+	})
 }
 
 func TestEnv(t *testing.T) {

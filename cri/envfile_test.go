@@ -67,10 +67,8 @@ func TestEnvOfFiles(t *testing.T) {
 		{v1.FileKeySelector{VolumeName: "v", Path: "q", Key: "K", Optional: ptr.To(true)},
 			"couldn't parse env file: no such file"},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Env: []v1.EnvVar{
-			{Name: "E", ValueFrom: &v1.EnvVarSource{FileKeyRef: &tt.ref}},
-		}}}}}
-		envs, err := Env(pod, &pod.Spec.Containers[0], ContainerOptions{File: files})
+		c := &v1.Container{Env: []v1.EnvVar{{Name: "E", ValueFrom: &v1.EnvVarSource{FileKeyRef: &tt.ref}}}}
+		envs, err := Env(&v1.Pod{}, c, ContainerOptions{File: files})
 		got := ""
 		switch {
 		case err != nil:

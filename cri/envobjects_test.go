@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func refTo(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
@@ -100,7 +102,7 @@ func TestEnvOfObjects(t *testing.T) {
 // The error names the missing object as the kubelet does, and is an ObjectError, since the object
 // may still be created.
 func TestEnvOfMissingObjects(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
+	pod := podtest.New("ns/p")
 	for want, c := range map[string]v1.Container{
 		`configmap "none" not found`: {EnvFrom: []v1.EnvFromSource{fromMap("", "none", false)}},
 		`secret "none" not found`:    {EnvFrom: []v1.EnvFromSource{fromSecret("none", false)}},
@@ -155,8 +157,7 @@ func TestEnvIsBoundedWhileItIsMade(t *testing.T) {
 		o.ConfigMaps["big"].Data[fmt.Sprint("K", i)] = "v"
 		o.Secrets["big"].Data[fmt.Sprint("K", i)] = []byte("v")
 	}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Annotations: map[string]string{"a": strings.Repeat("x", 250<<10)}}}
+	pod := podtest.New("", podtest.Annotations("a", strings.Repeat("x", 250<<10)))
 	var prefixed, same, secrets v1.Container
 	var names, annotations v1.Container
 	for i := range many {

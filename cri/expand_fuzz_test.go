@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // slowly expands one character after the other, as the documentation describes it.
@@ -70,9 +72,7 @@ func FuzzField(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, divisor string) {
 		pod := testPod()
 		pod.Labels = map[string]string{"a": "b\nc"}
-		c := &v1.Container{Name: "c", Resources: v1.ResourceRequirements{
-			Limits: v1.ResourceList{"cpu": resource.MustParse("1024"), "memory": resource.MustParse("1")},
-		}}
+		c := podtest.Container("c cpu=..1024 memory=..1")
 		_, err := Facts{}.Of(pod).Field(&v1.ObjectFieldSelector{FieldPath: path})
 		if err != nil && strings.ContainsAny(err.Error(), "\n\r\x1b") {
 			t.Errorf("%q: %q", path, err)
@@ -81,7 +81,7 @@ func FuzzField(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text, err := Facts{}.Resource(pod, c, &v1.ResourceFieldSelector{Resource: path, Divisor: by})
+		text, err := Facts{}.Resource(pod, &c, &v1.ResourceFieldSelector{Resource: path, Divisor: by})
 		if err != nil && strings.ContainsAny(err.Error(), "\n\r\x1b") || strings.HasPrefix(text, "-") {
 			t.Errorf("%q by %s: %q %q", path, divisor, text, err)
 		}

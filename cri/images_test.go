@@ -13,10 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // registry is an image service in memory; the function pull decides the outcome of PullImage.
@@ -75,7 +76,7 @@ type fetch struct {
 func ensure(ctx context.Context, m *Images, uid types.UID, image string, p v1.PullPolicy) fetch {
 	var f fetch
 	f.ref, f.err = m.Ensure(ctx, ImageRequest{
-		Pod:       &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}},
+		Pod:       podtest.New("", podtest.UID(uid)),
 		Container: &v1.Container{Name: "c", Image: image, ImagePullPolicy: p},
 		Report: func(eventType, reason, message string) {
 			f.events = append(f.events, eventType+" "+reason+" "+message)

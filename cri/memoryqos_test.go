@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // A kubelet 1.37 gives a runtime these values for the same containers.
@@ -21,40 +21,34 @@ func TestMemoryQoSOfContainers(t *testing.T) {
 	on := cgroups.MemoryQoS{On: true}
 	tiered := cgroups.MemoryQoS{On: true, Reserve: true}
 	throttled := cgroups.MemoryQoS{On: true, Throttle: 0.9}
-	one := list("cpu=1 memory=1Gi")
 	for _, tt := range []struct {
-		name             string
-		qos              cgroups.MemoryQoS
-		requests, limits v1.ResourceList
-		ofPod            *v1.ResourceRequirements
-		want             files
+		name      string
+		qos       cgroups.MemoryQoS
+		resources string
+		ofPod     podtest.Option
+		want      files
 	}{
-		{"gate off", cgroups.MemoryQoS{Reserve: true, Throttle: 0.9}, list("memory=1Gi"), nil, nil,
+		{"gate off", cgroups.MemoryQoS{Reserve: true, Throttle: 0.9}, "memory=1Gi..", nil,
 			files{"memory.high": "max"}},
-		{"nothing reserved", on, list("memory=1Gi"), nil, nil,
-			files{"memory.min": "0", "memory.low": "0"}},
-		{"burstable", tiered, list("memory=1Gi"), nil, nil, files{"memory.low": "1073741824"}},
-		{"guaranteed", tiered, one, one, nil, files{"memory.min": "1073741824"}},
-		{"no request", tiered, list("cpu=1"), nil, nil,
-			files{"memory.min": "0", "memory.low": "0"}},
-		{"throttled below its limit", throttled, list("memory=1Gi"), list("memory=2Gi"), nil,
+		{"nothing reserved", on, "memory=1Gi..", nil, files{"memory.min": "0", "memory.low": "0"}},
+		{"burstable", tiered, "memory=1Gi..", nil, files{"memory.low": "1073741824"}},
+		{"guaranteed", tiered, "cpu=1 memory=1Gi", nil, files{"memory.min": "1073741824"}},
+		{"no request", tiered, "cpu=1..", nil, files{"memory.min": "0", "memory.low": "0"}},
+		{"throttled below its limit", throttled, "memory=1Gi..2Gi", nil,
 			files{"memory.min": "0", "memory.low": "0", "memory.high": high(19 * gi / 10)}},
-		{"the limit is the request", throttled, one, one, nil,
+		{"the limit is the request", throttled, "cpu=1 memory=1Gi", nil,
 			files{"memory.min": "0", "memory.low": "0"}},
-		{"throttled below the node", throttled, nil, nil, nil,
+		{"throttled below the node", throttled, "", nil,
 			files{"memory.min": "0", "memory.low": "0", "memory.high": high(72 * gi / 10)}},
-		{"throttled with its pod", throttled, nil, nil,
-			&v1.ResourceRequirements{Limits: list("memory=2Gi")},
+		{"throttled with its pod", throttled, "", podtest.Resources("memory=..2Gi"),
 			files{"memory.min": "0", "memory.low": "0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := v1.Container{Name: "c",
-				Resources: v1.ResourceRequirements{Requests: tt.requests, Limits: tt.limits}}
-			pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}, Resources: tt.ofPod}}
+			pod := podtest.New("", podtest.Containers("c "+tt.resources), tt.ofPod)
 			for _, unified := range []bool{true, false} {
 				var got runtimeapi.LinuxContainerResources
 				MemoryQoS{Unified: unified, MemoryQoS: tt.qos, Allocatable: 8 * gi}.
-					add(&got, pod, &c)
+					add(&got, pod, &pod.Spec.Containers[0])
 				want := tt.want
 				if !unified {
 					want = nil

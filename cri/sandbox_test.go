@@ -9,9 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func TestSandboxConfig(t *testing.T) {
@@ -112,8 +113,7 @@ func TestSandboxHostname(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: tt.meta, Namespace: "ns"},
-				Spec: tt.spec}
+			pod := podtest.New("ns/"+tt.meta, podtest.Spec(tt.spec))
 			got, err := SandboxConfig(pod, SandboxOptions{ClusterDomain: "cluster.local"})
 			if tt.err != "" {
 				var start *StartError
@@ -152,10 +152,8 @@ func TestDefaultSysctls(t *testing.T) {
 			s.HostUsers = ptr.To(false)
 		},
 	} {
-		pod := &v1.Pod{}
-		pod.Name = "pod"
-		pod.Spec.SecurityContext = &v1.PodSecurityContext{
-			Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "2"}}}
+		pod := podtest.New("pod", podtest.Spec(v1.PodSpec{SecurityContext: &v1.PodSecurityContext{
+			Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "2"}}}}))
 		edit(&pod.Spec)
 		got, err := SandboxConfig(pod, SandboxOptions{Sysctls: defaults})
 		if err != nil || fmt.Sprint(got.Linux.Sysctls) != want {

@@ -16,7 +16,7 @@ import (
 type Option = func(*v1.Pod)
 
 // New returns a pod whose UID equals its name. "shop/web" is the pod web of the namespace shop;
-// without a namespace it is of "default".
+// without a namespace it is of "default". A nil option changes nothing.
 func New(name string, options ...Option) *v1.Pod {
 	p := &v1.Pod{}
 	p.Namespace, p.Name = "default", name
@@ -25,7 +25,9 @@ func New(name string, options ...Option) *v1.Pod {
 	}
 	p.UID = types.UID(p.Name)
 	for _, option := range options {
-		option(p)
+		if option != nil {
+			option(p)
+		}
 	}
 	return p
 }
