@@ -10,40 +10,31 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// container returns a container whose requests and limits may differ.
-func container(requests, limits string) v1.Container {
-	return v1.Container{Name: "c", Resources: v1.ResourceRequirements{
-		Requests: podtest.Amounts(requests), Limits: podtest.Amounts(limits)}}
-}
-
-func guaranteed(cpu string) v1.Container { return podtest.Container("c memory=1Gi cpu=" + cpu) }
-
 func TestExclusive(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		containers []v1.Container
+		containers string // in lines of podtest, with ", " between them
 		want       int
 	}{
-		{"whole", []v1.Container{guaranteed("2")}, 2},
-		{"whole in millicores", []v1.Container{guaranteed("3000m")}, 3},
-		{"fraction", []v1.Container{guaranteed("1500m")}, 0},
-		{"less than a millicore too much", []v1.Container{guaranteed("2000001u")}, 0},
-		{"burstable", []v1.Container{container("cpu=2 memory=1Gi", "cpu=3 memory=1Gi")}, 0},
-		{"no limit", []v1.Container{container("cpu=2 memory=1Gi", "memory=1Gi")}, 0},
-		{"no memory", []v1.Container{podtest.Container("c cpu=2")}, 0},
-		{"best effort", []v1.Container{podtest.Container("c")}, 0},
-		{"beside a fraction", []v1.Container{guaranteed("2"), guaranteed("500m")}, 2},
-		{"beside a burstable one", []v1.Container{guaranteed("2"),
-			container("cpu=1 memory=1Gi", "cpu=2 memory=1Gi")}, 0},
+		{"whole", "c cpu=2 memory=1Gi", 2},
+		{"whole in millicores", "c cpu=3000m memory=1Gi", 3},
+		{"fraction", "c cpu=1500m memory=1Gi", 0},
+		{"less than a millicore too much", "c cpu=2000001u memory=1Gi", 0},
+		{"burstable", "c cpu=2..3 memory=1Gi", 0},
+		{"no limit", "c cpu=2.. memory=1Gi", 0},
+		{"no memory", "c cpu=2", 0},
+		{"best effort", "c", 0},
+		{"beside a fraction", "c cpu=2 memory=1Gi, d cpu=500m memory=1Gi", 2},
+		{"beside a burstable one", "c cpu=2 memory=1Gi, d cpu=1..2 memory=1Gi", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pod := &v1.Pod{Spec: v1.PodSpec{Containers: c.containers}}
+			pod := podtest.New("", podtest.Containers(strings.Split(c.containers, ", ")...))
 			if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 			// The same holds for an init container or sidecar.
-			pod.Spec.InitContainers, pod.Spec.Containers = c.containers,
-				[]v1.Container{guaranteed("1")}
+			pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, nil
+			podtest.Guaranteed("c cpu=1")(pod)
 			if got := cpumanager.Exclusive(pod, &pod.Spec.InitContainers[0]); got != c.want {
 				t.Errorf("as init container: got %d, want %d", got, c.want)
 			}
@@ -60,9 +51,7 @@ func TestExclusiveIgnoresStatus(t *testing.T) {
 }
 
 func TestExclusivePodLevelResources(t *testing.T) {
-	pod := podtest.New("", podtest.Guaranteed("c cpu=2"))
-	level := guaranteed("4").Resources
-	pod.Spec.Resources = &level
+	pod := podtest.New("", podtest.Guaranteed("c cpu=2"), podtest.Resources("cpu=4 memory=1Gi"))
 	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != 0 {
 		t.Errorf("got %d, want 0: the pod has pod-level resources", got)
 	}
