@@ -130,15 +130,16 @@ func Mounts(volumes ...v1.Volume) Option {
 }
 
 // Claims adds resource claims, each from a text such as "gpu=gpu-1" (the pod's name for it, the
-// claim's), and has the first container use them.
+// claim's), and has the first container use them: of "gpu/one=gpu-1" only the request "one".
 func Claims(texts ...string) Option {
 	return func(p *v1.Pod) {
 		r := &p.Spec.Containers[0].Resources
 		for _, text := range texts {
-			name, claim, _ := strings.Cut(text, "=")
+			use, claim, _ := strings.Cut(text, "=")
+			name, request, _ := strings.Cut(use, "/")
 			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
 				v1.PodResourceClaim{Name: name, ResourceClaimName: &claim})
-			r.Claims = append(r.Claims, v1.ResourceClaim{Name: name})
+			r.Claims = append(r.Claims, v1.ResourceClaim{Name: name, Request: request})
 		}
 	}
 }

@@ -20,11 +20,13 @@ func TestNew(t *testing.T) {
 			Limits: v1.ResourceList{"cpu": resource.MustParse("2"),
 				"example.com/nic": resource.MustParse("3")},
 		},
-		ResourceClaims: []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu-1")}},
+		ResourceClaims: []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu-1")},
+			{Name: "nic", ResourceClaimName: ptr.To("nic-1")}},
 		InitContainers: []v1.Container{{Name: "first"},
 			{Name: "side", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways)}},
 		Containers: []v1.Container{
-			{Name: "web", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "gpu"}}}},
+			{Name: "web", Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{
+				{Name: "gpu"}, {Name: "nic", Request: "one"}}}},
 			{Name: "db", Resources: v1.ResourceRequirements{Limits: list, Requests: list}}},
 		EphemeralContainers: []v1.EphemeralContainer{{
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
@@ -34,7 +36,7 @@ func TestNew(t *testing.T) {
 	want.Status.Phase = v1.PodRunning
 	got := New("shop/p", UID("u"), Phase(v1.PodRunning), Annotations("k", "v"), Source("file"),
 		Spec(v1.PodSpec{NodeName: "node"}), Priority(7), Line("Never first side~ | web debug?"),
-		Claims("gpu=gpu-1"), Guaranteed("db cpu=2 hugepages-2Mi=4Mi gpu=1"),
+		Claims("gpu=gpu-1", "nic/one=nic-1"), Guaranteed("db cpu=2 hugepages-2Mi=4Mi gpu=1"),
 		Resources("memory=5Gi cpu=1..2 memory=2Gi.. nic=..3"))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -3,15 +3,16 @@ package allocation
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -53,7 +54,7 @@ func TestCPUsOfDrivers(t *testing.T) {
 			}
 			v.Taken = v.Taken.With(CPUs(c.held))
 			v.Holder = func(cpuset.CPUSet) string { return "ns/other" }
-			plan, err := v.Plan(beside(v1.ResourceClaim{Name: "gpu"}), nil)
+			plan, err := v.Plan(beside("gpu=gpu-1"), nil)
 			r, refused := errors.AsType[*Rejection](err)
 			switch main := plan.Pod.Containers["main"]; {
 			case c.want == "" && (err != nil || !main.CPUs().IsEmpty() || len(main.Claims()) != 1):
@@ -89,12 +90,9 @@ func TestMemoryOfClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	has := int64(v.Memory.Allocatable()[1][v1.ResourceMemory]) / gi
-	pod := beside(v1.ResourceClaim{Name: "gpu"})
 	for extra, want := range map[int64]bool{2: true, 1: false} {
-		amount := *resource.NewQuantity((has-extra)*gi, resource.BinarySI)
-		list := v1.ResourceList{v1.ResourceMemory: amount}
-		list[v1.ResourceCPU] = pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]
-		pod.Spec.Containers[0].Resources.Requests, pod.Spec.Containers[0].Resources.Limits = list, list
+		pod := podtest.New("pod", podtest.Containers(fmt.Sprintf("main cpu=4 memory=%dGi", has-extra)),
+			podtest.Claims("gpu=gpu-1"))
 		if _, err := v.Plan(pod, nil); (err == nil) != want {
 			t.Errorf("%d GiB of %d beside a claim with 2: %v", has-extra, has, err)
 		}

@@ -9,30 +9,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// beside is a pod with four exclusive CPUs in each container. The containers, by name, use claims.
-func beside(claims ...v1.ResourceClaim) *v1.Pod {
-	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"),
-		v1.ResourceMemory: resource.MustParse("1Gi")}
-	pod := &v1.Pod{}
-	pod.UID, pod.Name, pod.Namespace = "pod", "pod", "default"
-	pod.Spec.Containers = []v1.Container{{Name: "main",
-		Resources: v1.ResourceRequirements{Requests: list, Limits: list, Claims: claims}}}
-	for _, c := range claims {
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims,
-			v1.PodResourceClaim{Name: c.Name, ResourceClaimName: ptr.To(c.Name + "-1")})
-	}
-	return pod
+// beside is a pod with four exclusive CPUs in its container, which uses these claims.
+func beside(claims ...string) *v1.Pod {
+	return podtest.New("pod", podtest.Guaranteed("main cpu=4"), podtest.Claims(claims...))
 }
 
 // use is a claim of that name with a device on each of the NUMA nodes.
@@ -60,13 +49,12 @@ func claimView(t *testing.T, rules topology.Rules, uses ...claim.Use) View {
 
 // CPUs go beside the devices of a claim, which are where they are, under each policy and scope.
 func TestCPUsGoBesideClaims(t *testing.T) {
-	ref := v1.ResourceClaim{Name: "gpu"}
 	for _, policy := range []topology.Policy{topology.BestEffort, topology.Restricted,
 		topology.SingleNUMANode} {
 		for _, scope := range []topology.Scope{topology.ContainerScope, topology.PodScope} {
 			for node := range topology.NodeID(2) {
 				v := claimView(t, topology.Rules{Policy: policy, Scope: scope}, use("gpu", node))
-				plan, err := v.Plan(beside(ref), nil)
+				plan, err := v.Plan(beside("gpu=gpu-1"), nil)
 				if err != nil {
 					t.Fatalf("%s, %s: %v", policy, scope, err)
 				}
@@ -86,7 +74,7 @@ func TestCPUsGoBesideClaims(t *testing.T) {
 
 // What cannot be aligned is refused before anything is prepared, with words that name the claim.
 func TestClaimsThatCannotBeAligned(t *testing.T) {
-	pod := beside(v1.ResourceClaim{Name: "gpu"}, v1.ResourceClaim{Name: "nic"})
+	pod := beside("gpu=gpu-1", "nic=nic-1")
 	uses := []claim.Use{use("gpu", 0), use("nic", 1)}
 	for _, policy := range []topology.Policy{topology.Restricted, topology.SingleNUMANode} {
 		_, err := claimView(t, topology.Rules{Policy: policy}, uses...).Plan(pod, nil)
@@ -102,13 +90,12 @@ func TestClaimsThatCannotBeAligned(t *testing.T) {
 	}
 	wide := use("gpu", 0, 1)
 	_, err = claimView(t, topology.Rules{Policy: topology.SingleNUMANode}, wide).Plan(
-		beside(v1.ResourceClaim{Name: "gpu"}), nil)
+		beside("gpu=gpu-1"), nil)
 	if r, ok := errors.AsType[*Rejection](err); !ok || r.Reason != ReasonTopology {
 		t.Errorf("a claim of two nodes on a single one: %v", err)
 	}
-	one := v1.ResourceClaim{Name: "gpu", Request: "r1"}
 	v := claimView(t, topology.Rules{Policy: topology.SingleNUMANode}, wide)
-	plan, err = v.Plan(beside(one), nil)
+	plan, err = v.Plan(beside("gpu/r1=gpu-1"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +115,7 @@ func TestClaimsWithoutAPlace(t *testing.T) {
 	nowhere.Devices[0].Place = claim.Place{}
 	for name, u := range map[string]claim.Use{"admin": admin, "nowhere": nowhere, "elsewhere": elsewhere} {
 		v := claimView(t, topology.Rules{Policy: topology.SingleNUMANode}, u)
-		if _, err := v.Plan(beside(v1.ResourceClaim{Name: "gpu"}), nil); err != nil {
+		if _, err := v.Plan(beside("gpu=gpu-1"), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -138,13 +125,13 @@ func TestClaimsWithoutAPlace(t *testing.T) {
 func TestClaimsLack(t *testing.T) {
 	v := claimView(t, topology.Rules{Policy: topology.SingleNUMANode})
 	v.Claims.Lack = claim.Lack{Reason: claim.ReasonWaitClaim, Why: "claim gpu is not allocated"}
-	pod := beside(v1.ResourceClaim{Name: "gpu"})
+	pod := beside("gpu=gpu-1")
 	_, err := v.Plan(pod, nil)
 	if u, ok := errors.AsType[*Unready](err); !ok || u.Claim != v.Claims.Lack ||
 		err.Error() != "claim gpu is not allocated" {
 		t.Errorf("it is placed with %v", err)
 	}
-	unused := beside(v1.ResourceClaim{Name: "gpu"})
+	unused := pod.DeepCopy()
 	unused.Spec.Containers[0].Resources.Claims = nil
 	if _, err := v.Plan(unused, nil); err == nil {
 		t.Error("a claim that no container uses is not waited for")
@@ -172,8 +159,7 @@ func TestClaimsLack(t *testing.T) {
 // The claim for extended resources has no name.
 func TestClaimForExtendedResources(t *testing.T) {
 	const gpu = "example.com/gpu"
-	pod := beside()
-	pod.Spec.Containers[0].Resources.Limits[gpu] = resource.MustParse("1")
+	pod := podtest.New("pod", podtest.Guaranteed("main cpu=4 gpu=1"))
 	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
 		ResourceClaimName: "claim", RequestMappings: []v1.ContainerExtendedResourceRequest{
 			{ContainerName: "main", ResourceName: gpu, RequestName: "r1"}},

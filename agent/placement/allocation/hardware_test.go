@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/dra/places"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -42,8 +42,6 @@ func claimsOf(u claim.Use) Claims {
 	return Claims{{Name: u.Pod, UID: u.UID, Devices: u.Devices}}
 }
 
-var gpuRef = v1.ResourceClaim{Name: "gpu"}
-
 // Devices of a plugin that are the same hardware as what a claim has, of another pod or of the pod
 // itself, are not given to anybody, and the message names both.
 func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
@@ -52,7 +50,7 @@ func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
 		all[i] = claim.Place{UUID: fmt.Sprint("GPU-", i)}
 	}
 	address := dgxView(t, topology.None).Inventory.Resources["nvidia.com/gpu"].Addresses["GPU-0"]
-	one := v1.ResourceName("nvidia.com/gpu")
+	const one = "nvidia.com/gpu"
 	for _, c := range []struct {
 		name, want string // the device; else part of the message
 		policy     topology.Policy
@@ -79,9 +77,9 @@ func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
 	} {
 		v := dgxView(t, cmp.Or(c.policy, topology.None))
 		v.Taken, v.Claims.Uses = c.other, c.own
-		pod := requesting(map[v1.ResourceName]string{one: "1"}, gpuRef)
-		if c.own == nil {
-			pod = requesting(map[v1.ResourceName]string{one: "1"})
+		pod := requesting(one + "=1")
+		if c.own != nil {
+			podtest.Claims("gpu=gpu-1")(pod)
 		}
 		if c.chosen != "" {
 			pod.Spec.SchedulerName, v.Choosers = "s", topology.Choosers{{Scheduler: "s"}}
@@ -94,7 +92,7 @@ func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
 			}
 			continue
 		}
-		if set, _ := plan.Pod.Containers["main"].device(string(one)); !slices.Equal(set.IDs,
+		if set, _ := plan.Pod.Containers["main"].device(one); !slices.Equal(set.IDs,
 			[]string{c.want}) {
 			t.Errorf("%s: got %v, want %s", c.name, set.IDs, c.want)
 		}
@@ -153,7 +151,7 @@ func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
 			if c.own != nil {
 				v.Own.Containers, v.Keep = map[string]Container{"side": c.own}, KeepAll
 			}
-			_, err := v.Plan(requesting(nil, gpuRef), nil)
+			_, err := v.Plan(requesting("", "gpu=gpu-1"), nil)
 			refused, is := errors.AsType[*Rejection](err)
 			switch {
 			case c.why == "" && is, c.why == "" && err != nil && lack.Reason == "":
@@ -168,7 +166,7 @@ func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
 // What a plugin named as a device's address is recorded with the device.
 func TestAddressesAreRecorded(t *testing.T) {
 	v := dgxView(t, topology.None)
-	plan, err := v.Plan(requesting(map[v1.ResourceName]string{"nvidia.com/gpu": "2", "rdma/nic": "1"}), nil)
+	plan, err := v.Plan(requesting("nvidia.com/gpu=2 rdma/nic=1"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

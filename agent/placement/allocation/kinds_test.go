@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
@@ -16,18 +15,15 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 )
 
 // licensed is a pod with two CPUs of its own that uses a license.
 func licensed(uid string) *v1.Pod {
-	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
-		v1.ResourceMemory: resource.MustParse("1Gi")}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
-		Env:       []v1.EnvVar{{Name: "shared"}},
-		Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}}}
-	pod.UID, pod.Name, pod.Namespace = types.UID(uid), uid, "default"
+	pod := podtest.New(uid, podtest.Guaranteed("main cpu=2"))
+	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "shared"}}
 	return pod
 }
 

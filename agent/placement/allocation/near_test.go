@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 )
@@ -43,15 +43,9 @@ func dgxView(t *testing.T, policy topology.Policy) View {
 	return v
 }
 
-func requesting(counts map[v1.ResourceName]string, claims ...v1.ResourceClaim) *v1.Pod {
-	pod := beside(claims...)
-	list := v1.ResourceList{}
-	for name, n := range counts {
-		list[name] = resource.MustParse(n)
-	}
-	pod.Spec.Containers[0].Resources.Requests = list
-	pod.Spec.Containers[0].Resources.Limits = list
-	return pod
+// requesting is a pod of one container with these resources and claims.
+func requesting(resources string, claims ...string) *v1.Pod {
+	return podtest.New("pod", podtest.Containers("main "+resources), podtest.Claims(claims...))
 }
 
 // closest returns the closeness of what a container has of two resources.
@@ -71,8 +65,7 @@ func TestPairsOfPods(t *testing.T) {
 		v := dgxView(t, policy)
 		taken := DeviceIDs{}
 		for pod := range 8 {
-			plan, err := v.Plan(requesting(map[v1.ResourceName]string{"nvidia.com/gpu": "1", "rdma/nic": "1"}),
-				nil)
+			plan, err := v.Plan(requesting("nvidia.com/gpu=1 rdma/nic=1"), nil)
 			if err != nil {
 				t.Fatalf("%s: pod %d: %v", policy, pod, err)
 			}
@@ -99,8 +92,7 @@ func TestPairWithAClaim(t *testing.T) {
 	for admin, want := range map[bool]string{false: "GPU-2", true: "GPU-0"} {
 		v := dgxView(t, topology.None)
 		v.Claims.Uses = []claim.Use{nic(admin)}
-		plan, err := v.Plan(requesting(map[v1.ResourceName]string{"nvidia.com/gpu": "1"},
-			v1.ResourceClaim{Name: "nic"}), nil)
+		plan, err := v.Plan(requesting("nvidia.com/gpu=1", "nic=nic-1"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -35,7 +35,7 @@ func TestCPUsByClaim(t *testing.T) {
 		for node := range topology.NodeID(2) {
 			v := claimView(t, topology.Rules{Policy: policy}, ownClaim("u", 3, node))
 			v.CPUDriver = claim.CPUDriver
-			pod := beside(v1.ResourceClaim{Name: "cpus"}) // which requests four
+			pod := beside("cpus=cpus-1") // which requests four
 			plan, err := v.Plan(pod, nil)
 			if err != nil {
 				t.Fatalf("%s: %v", policy, err)
@@ -57,7 +57,7 @@ func TestCPUsByClaim(t *testing.T) {
 	}
 	v := claimView(t, topology.Rules{}, ownClaim("u", 2, 0, 1))
 	v.CPUDriver = claim.CPUDriver
-	plan, err := v.Plan(beside(v1.ResourceClaim{Name: "cpus"}), nil)
+	plan, err := v.Plan(beside("cpus=cpus-1"), nil)
 	if cpus := plan.Pod.Containers["main"].CPUs(); err != nil || cpus.Size() != 4 ||
 		cpus.Intersection(v.Machine.CPUsOfNode(1)).Size() != 2 {
 		t.Errorf("of two nodes: %s, %v", cpus, err)
@@ -66,7 +66,6 @@ func TestCPUsByClaim(t *testing.T) {
 
 // TestCPUsByClaimRefused: a claim with CPUs serves one container, and its CPUs must be free.
 func TestCPUsByClaimRefused(t *testing.T) {
-	ref := v1.ResourceClaim{Name: "cpus"}
 	for want, change := range map[string]func(*View, *v1.Pod){
 		"and container second uses it too": func(_ *View, pod *v1.Pod) {
 			pod.Spec.Containers = append(pod.Spec.Containers, *pod.Spec.Containers[0].DeepCopy())
@@ -79,7 +78,7 @@ func TestCPUsByClaimRefused(t *testing.T) {
 			v.Taken = v.Taken.With(CPUs(v.Machine.CPUsOfNode(1)))
 		},
 	} {
-		v, pod := claimView(t, topology.Rules{}, ownClaim("u", 3, 1)), beside(ref)
+		v, pod := claimView(t, topology.Rules{}, ownClaim("u", 3, 1)), beside("cpus=cpus-1")
 		v.CPUDriver = claim.CPUDriver
 		change(&v, pod)
 		_, err := v.Plan(pod, nil)
@@ -113,15 +112,14 @@ func TestBothWaysFromOnePool(t *testing.T) {
 		}
 		uid, n, node := types.UID(fmt.Sprint(step)), 1+r.IntN(4), topology.NodeID(r.IntN(2))
 		byClaim := r.IntN(2)
-		pod, on := beside(), v.CPUs.Free(state.CPUs())
+		pod := podtest.New(string(uid), podtest.Guaranteed(fmt.Sprint("main cpu=", n)))
+		on := v.CPUs.Free(state.CPUs())
 		v.Claims = PodClaims{}
 		if byClaim == 1 {
-			pod = beside(v1.ResourceClaim{Name: "cpus"})
+			pod = podtest.New(string(uid), podtest.Guaranteed("main cpu=4"), podtest.Claims("cpus=cpus-1"))
 			v.Claims.Uses = []claim.Use{ownClaim(uid, n, node)}
 			on = on.Intersection(v.Machine.CPUsOfNode(node))
 		} else {
-			list := pod.Spec.Containers[0].Resources.Requests
-			list[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 			most := cpuset.New()
 			for _, at := range v.Machine.NodeSet().IDs() {
 				if part := on.Intersection(v.Machine.CPUsOfNode(at)); part.Size() > most.Size() {
@@ -130,7 +128,6 @@ func TestBothWaysFromOnePool(t *testing.T) {
 			}
 			on = most
 		}
-		pod.UID, pod.Name = uid, string(uid)
 		v.Taken = TakenBy(state.List()...)
 		plan, err := v.Plan(pod, nil)
 		if (err == nil) != (on.Size() >= n) {

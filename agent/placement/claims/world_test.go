@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
@@ -251,10 +250,7 @@ func reference(p *v1.Pod) resourcev1.ResourceClaimConsumerReference {
 func (n *node) pod(name string, claims ...string) *v1.Pod {
 	p := podtest.New("ns/"+name, podtest.UID("uid-"+name), podtest.Containers("main"))
 	for _, c := range claims {
-		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
-			v1.PodResourceClaim{Name: "my-" + c, ResourceClaimName: ptr.To(c)})
-		p.Spec.Containers[0].Resources.Claims = append(p.Spec.Containers[0].Resources.Claims,
-			v1.ResourceClaim{Name: "my-" + c})
+		podtest.Claims("my-" + c + "=" + c)(p)
 	}
 	n.set(func() { n.active.Insert(p.UID) })
 	return p
