@@ -213,8 +213,8 @@ func (d *desk) expect(lines ...string) {
 	}
 }
 
-func pod(uid string, limits string) *v1.Pod {
-	return podtest.New(uid, podtest.Guaranteed("main "+limits))
+func pod(uid, limits string, options ...podtest.Option) *v1.Pod {
+	return podtest.New(uid, append(options, podtest.Guaranteed("main "+limits))...)
 }
 
 func bubble(t *testing.T, f func(t *testing.T, dir string)) {

@@ -14,11 +14,10 @@ import (
 
 // owned is a pod of a controller.
 func owned(uid, limits, owner string) *v1.Pod {
-	p := pod(uid, limits)
-	p.OwnerReferences = []metav1.OwnerReference{
-		{Kind: "ReplicaSet", UID: types.UID(owner), Controller: ptr.To(true)},
-	}
-	return p
+	return pod(uid, limits, func(p *v1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{
+			{Kind: "ReplicaSet", UID: types.UID(owner), Controller: ptr.To(true)}}
+	})
 }
 
 // A controller that makes a pod for each that fails makes few failed pods, and a pod that is held

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/podspec"
@@ -30,11 +31,6 @@ func isolating(t *testing.T, isolated ...int) func(*Config) {
 	}
 }
 
-func annotated(p *v1.Pod, annotation, value string) *v1.Pod {
-	p.Annotations = map[string]string{annotation: value}
-	return p
-}
-
 // Each pool is counted for itself: of what is only requested, those who do not ask have what is not
 // isolated. Who asks for isolated CPUs that a terminating pod has waits for these.
 func TestIsolatedCPUsAreCountedApart(t *testing.T) {
@@ -42,7 +38,7 @@ func TestIsolatedCPUsAreCountedApart(t *testing.T) {
 		d := open(t, dir, &plugins{}, isolating(t, 5, 6, 7))
 		defer d.stop()
 		isolated := func(uid, limits string) *v1.Pod {
-			return annotated(pod(uid, limits), podspec.AnnotationIsolated, "true")
+			return pod(uid, limits, podtest.Annotations(podspec.AnnotationIsolated, "true"))
 		}
 		d.queue.Submit(isolated("a", "cpu=2"), false)
 		d.expect("a Admit")
@@ -104,7 +100,7 @@ func TestPlacementOfCPUs(t *testing.T) {
 		{with, "cpu=100m", podspec.AnnotationIsolated, "true", "no container of the pod asks for CPUs"},
 		{with, "cpu=100m", podspec.AnnotationWholeCores, "true", "no container of the pod asks for"},
 	} {
-		c.on.Pod = annotated(pod("a", c.limits), c.annotation, c.value)
+		c.on.Pod = pod("a", c.limits, podtest.Annotations(c.annotation, c.value))
 		r := handlers.Placement(topology.Rules{})(c.on)
 		switch {
 		case c.want == "" && r != nil:

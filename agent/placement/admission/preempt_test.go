@@ -6,16 +6,13 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/placement/admission/report"
-	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func critical(uid, limits string, priority int32) *v1.Pod {
-	p := pod(uid, limits)
-	p.Spec.Priority = ptr.To(priority)
-	return p
+	return pod(uid, limits, podtest.Priority(priority))
 }
 
 // preemptions opens a desk where those who make way are told of.
@@ -83,11 +80,8 @@ func TestNoPreemption(t *testing.T) {
 				"same":      critical("same", "cpu=2500m", 2_000_000_000),
 				"important": critical("important", "cpu=2500m", 1_000_000),
 				"huge":      critical("huge", "cpu=8500m", 2_000_001_000),
-				"static":    pod("static", "cpu=2500m"),
+				"static":    pod("static", "cpu=2500m", podtest.Source("file")),
 			}[uid]
-			if uid == "static" {
-				p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
-			}
 			d.queue.Submit(p, false)
 			d.expect(uid + " Reject: " + want)
 		}

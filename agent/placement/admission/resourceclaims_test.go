@@ -12,11 +12,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // resourceClaims are what the API server and drivers have of each pod's claim.
@@ -103,8 +103,7 @@ func (c *resourceClaims) ends() (out []types.UID) {
 // claiming is a pod whose container uses a claim.
 func claiming(uid, limits string) *v1.Pod {
 	p := pod(uid, limits)
-	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu-1")}}
-	p.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu"}}
+	podtest.Claims("gpu=gpu-1")(p)
 	return p
 }
 
@@ -150,8 +149,8 @@ func TestResourceClaimsArePrepared(t *testing.T) {
 		if claims := held.Claims(); len(claims) != 1 || claims[0].UID != "claim-a" || held.CPUs().Size() != 2 {
 			t.Errorf("recorded is %v", held)
 		}
-		alone := pod("b", "cpu=1")
-		alone.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu-1")}} // no container uses it
+		alone := claiming("b", "cpu=1")
+		alone.Spec.Containers[0].Resources.Claims = nil // no container uses it
 		d.queue.Submit(alone, false)
 		d.queue.Submit(pod("c", "cpu=1"), false)
 		time.Sleep(c.takes)

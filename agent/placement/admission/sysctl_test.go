@@ -22,10 +22,8 @@ func TestSysctls(t *testing.T) {
 		{sysctl: "net.ipv4.tcp_notsent_lowat"},
 		{sysctl: "kernel.msgmax"},
 		{sysctl: "net.core.somaxconn"},
-		{
-			sysctl: "net.core.somaxconn2",
-			want:   `forbidden sysctl: "net.core.somaxconn2" not allowlisted`,
-		},
+		{sysctl: "net.core.somaxconn2",
+			want: `forbidden sysctl: "net.core.somaxconn2" not allowlisted`},
 		{sysctl: "vm.swappiness", want: `forbidden sysctl: "vm.swappiness" not allowlisted`},
 		{sysctl: "net.ipv4.tcp_syncookies", hostNet: true,
 			want: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled`},
@@ -33,12 +31,8 @@ func TestSysctls(t *testing.T) {
 			want: `forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host ipc enabled`},
 		{sysctl: "kernel.shm_rmid_forced", hostNet: true},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{
-			HostNetwork: test.hostNet, HostIPC: test.hostIPC,
-			SecurityContext: &v1.PodSecurityContext{
-				Sysctls: []v1.Sysctl{{Name: test.sysctl, Value: "1"}},
-			},
-		}}
+		pod := &v1.Pod{Spec: v1.PodSpec{HostNetwork: test.hostNet, HostIPC: test.hostIPC,
+			SecurityContext: &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: test.sysctl, Value: "1"}}}}}
 		got := ""
 		if r := check(decide.Attempt{Pod: pod}); r != nil {
 			got = r.Message

@@ -54,10 +54,8 @@ func TestFeatures(t *testing.T) {
 
 // What a change of a pod takes is compared with the change alone.
 func TestFeaturesOfAChange(t *testing.T) {
-	was := podtest.New("", podtest.Containers("c cpu=1"))
-	is := was.DeepCopy()
-	is.Spec.Resources = &v1.ResourceRequirements{Requests: podtest.Amounts("cpu=2")}
-	was.Spec.Resources = &v1.ResourceRequirements{Requests: podtest.Amounts("cpu=1")}
+	was := podtest.New("", podtest.Containers("c cpu=1"), podtest.Resources("cpu=1.."))
+	is := podtest.New("", podtest.Containers("c cpu=1"), podtest.Resources("cpu=2.."))
 	const resizes = "InPlacePodLevelResourcesVerticalScaling"
 	for declared, want := range map[string]string{"": "[" + resizes + "]", resizes: "[]"} {
 		f := NewFeatures([]string{declared}, version.MustParseGeneric("1.37"))

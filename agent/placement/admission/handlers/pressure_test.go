@@ -4,32 +4,24 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func TestPressure(t *testing.T) {
-	pod := func(change func(*v1.Pod)) *v1.Pod {
-		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-		change(p)
-		return p
+	pod := func(container string, option podtest.Option) *v1.Pod {
+		return podtest.New("", podtest.Containers(container), option)
 	}
-	bestEffort := pod(func(*v1.Pod) {})
-	burstable := pod(func(p *v1.Pod) {
-		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1")}
-	})
-	critical := pod(func(p *v1.Pod) { p.Spec.Priority = ptr.To(int32(2_000_000_000)) })
-	tolerant := pod(func(p *v1.Pod) {
-		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure,
-			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
-	})
-	otherwise := pod(func(p *v1.Pod) {
-		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeDiskPressure,
-			Operator: v1.TolerationOpExists}}
-	})
+	tolerating := func(t v1.Toleration) *v1.Pod {
+		return pod("c", podtest.Spec(v1.PodSpec{Tolerations: []v1.Toleration{t}}))
+	}
+	bestEffort, burstable := pod("c", nil), pod("c cpu=1..", nil)
+	critical := pod("c", podtest.Priority(2_000_000_000))
+	tolerant := tolerating(v1.Toleration{Key: v1.TaintNodeMemoryPressure,
+		Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule})
+	otherwise := tolerating(v1.Toleration{Key: v1.TaintNodeDiskPressure, Operator: v1.TolerationOpExists})
 	const memory, disk, pids = v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure
 	for _, tc := range []struct {
 		name  string

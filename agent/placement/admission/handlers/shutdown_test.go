@@ -11,9 +11,7 @@ import (
 
 // While the machine goes down nobody is admitted, however critical.
 func TestShutdown(t *testing.T) {
-	critical := podspec.CriticalPriority
-	pod := podtest.New("a")
-	pod.Spec.Priority = &critical
+	pod := podtest.New("a", podtest.Priority(podspec.CriticalPriority))
 	if r := Shutdown(decide.Attempt{Pod: pod}); r != nil {
 		t.Errorf("refused on a node that stays: %+v", r)
 	}

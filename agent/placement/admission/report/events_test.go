@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -25,8 +26,7 @@ func (r *recorded) Container(of podspec.Ref, eventType, reason, message string) 
 // Events are about the pod, or the container that lacks something, and have the kubelet's words where
 // it has any.
 func TestEvents(t *testing.T) {
-	p := &v1.Pod{}
-	p.Name = "p"
+	p := podtest.New("p")
 	var r recorded
 	events := Events{&r}
 	says := func(why, want string) {
