@@ -6,17 +6,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // A pod's own plugins are complained about, always; its devices and containers until it has ended.
 func TestAmiss(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
-		Resources: v1.ResourceRequirements{Limits: v1.ResourceList{
-			"a.b/gpu": resource.MustParse("1")}}}}}}
+	pod := podtest.New("", podtest.Containers("c a.b/gpu=1"))
 	complaints := []devicemanager.Complaint{{Reason: "Odd", Message: "lists ids twice"}}
 	peers := []devicemanager.Peer{
 		{Resource: "a.b/gpu", Problem: "not connected", Complaints: complaints},
@@ -46,18 +44,18 @@ func TestStuck(t *testing.T) {
 	waits := func(reason, message string) v1.ContainerState {
 		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
 	}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", UID: "u"},
-		Status: v1.PodStatus{
-			InitContainerStatuses: []v1.ContainerStatus{{Name: "done", State: exited(0, "Completed")}},
-			ContainerStatuses: []v1.ContainerStatus{
-				{Name: "loops", RestartCount: 4, State: waits("CrashLoopBackOff", "back-off 40s"),
-					LastTerminationState: exited(0, "Completed")},
-				{Name: "failed", State: exited(3, "Error")},
-				{Name: "pulls", State: waits("ErrImagePull", "no such image")},
-				{Name: "later", State: waits("PodInitializing", "")},
-				{Name: "runs", LastTerminationState: exited(1, "Error"),
-					State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
-			}}}
+	pod := podtest.New("shop/till", podtest.UID("u"))
+	pod.Status = v1.PodStatus{
+		InitContainerStatuses: []v1.ContainerStatus{{Name: "done", State: exited(0, "Completed")}},
+		ContainerStatuses: []v1.ContainerStatus{
+			{Name: "loops", RestartCount: 4, State: waits("CrashLoopBackOff", "back-off 40s"),
+				LastTerminationState: exited(0, "Completed")},
+			{Name: "failed", State: exited(3, "Error")},
+			{Name: "pulls", State: waits("ErrImagePull", "no such image")},
+			{Name: "later", State: waits("PodInitializing", "")},
+			{Name: "runs", LastTerminationState: exited(1, "Error"),
+				State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
+		}}
 	since, logs := stuck(pod, "/logs", now)
 	if diff := cmp.Diff([]string{
 		"Container loops: waiting, CrashLoopBackOff: back-off 40s; it exited with 0 (Completed) 12s " +

@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/failure"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // failing is a node with a pod, whose container main has devices a and b of a plugin.
@@ -45,8 +46,7 @@ func newFailing(t *testing.T, dir string, policies ...string) *failing {
 		t.Fatal(err)
 	}
 	f := &failing{inventory: inventoryOf("a b"),
-		pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p", Namespace: "ns", Name: "train"},
-			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}},
+		pod: podtest.New("ns/train", podtest.UID("p"), podtest.Containers("main")),
 		held: allocation.Pod{Containers: map[string]allocation.Container{"main": {
 			allocation.Devices{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}}}}},
 	}
@@ -178,7 +178,7 @@ func TestFailedPodsAreRemembered(t *testing.T) {
 		if _, _, ok := f.cfg.Book.Doomed(f.pod); ok {
 			t.Error("a pod that has ended is ended")
 		}
-		f.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "other"}}
+		f.pod = podtest.New("other")
 		f.cfg.Known = func(types.UID) bool { return false }
 		f.held = allocation.Pod{}
 		if f.looks(t, 0, ""); len(f.cfg.Book.state.Load().Acts) > 0 {

@@ -77,9 +77,7 @@ func TestExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	active := sized("6", "1Gi")
-	active.UID = "a"
-	active.Spec.Resources = &active.Spec.Containers[0].Resources
+	active := podtest.New("a", podtest.Containers("a cpu=6 memory=1Gi"), podtest.Resources("cpu=6 memory=1Gi"))
 	own := cri.Sandbox{Annotations: map[string]string{Annotation: Describe(sized("8", "1Gi"))}}
 	raw, err := a.Export([]*v1.Pod{active}, []cri.Pod{
 		{UID: "a", Sandboxes: []cri.Sandbox{{}}}, {UID: "k", Sandboxes: []cri.Sandbox{{}}},
@@ -135,10 +133,9 @@ func TestKubeletFileThatCannotBeRead(t *testing.T) {
 
 // What is too long for an annotation is left out.
 func TestDescribeHasABound(t *testing.T) {
-	pod := &v1.Pod{}
+	pod := podtest.New("")
 	for i := range 2000 {
-		pod.Spec.Containers = append(pod.Spec.Containers,
-			v1.Container{Name: fmt.Sprint("container-", i)})
+		podtest.Containers(fmt.Sprint("container-", i))(pod)
 	}
 	if text := Describe(pod); text != "" {
 		t.Errorf("an annotation of %d bytes", len(text))
@@ -147,10 +144,8 @@ func TestDescribeHasABound(t *testing.T) {
 
 func TestInfeasible(t *testing.T) {
 	static := Policies{StaticCPUs: true, StaticMemory: true}
-	shared := sized("2", "1Gi")
-	shared.Spec.Containers[0].Resources.Requests = nil
-	whole := sized("2", "1Gi")
-	whole.Spec.Resources = &v1.ResourceRequirements{}
+	shared, whole := sized("..2", "..1Gi"), sized("2", "1Gi")
+	podtest.Resources("")(whole)
 	for name, test := range map[string]struct {
 		of               Policies
 		admitted, wanted *v1.Pod

@@ -215,12 +215,7 @@ func TestReservedByClass(t *testing.T) {
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pod := podtest.New("b", func(p *v1.Pod) {
-		p.Spec.Containers = []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")},
-		}}}
-	})
-	a.active = []*v1.Pod{pod}
+	a.active = []*v1.Pod{podtest.New("b", podtest.Containers("main memory=2Gi.."))}
 	if err := a.Update(t.Context()); err != nil {
 		t.Fatal(err)
 	}
