@@ -37,9 +37,7 @@ func TestExplain(t *testing.T) {
 			}
 		}
 		says("Node n1 has not been looked at yet, or has no eviction thresholds\n")
-		w.add(podWith("critical", 2_000_000_000), 50)
-		w.add(podWith("a", 0, "memory=400Mi"), 300)
-		w.add(podWith("b", 0), 200)
+		w.runs("critical 50 2000000000, a 300 0 memory=400Mi.., b 200")
 		w.look(t.Context())
 		says(`Node n1 is short of nothing
 
@@ -107,7 +105,7 @@ func TestExplainFreeing(t *testing.T) {
 		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
 			EvictionHard: map[string]string{"nodefs.available": "10%"}})
 		w.late = 9 * time.Second
-		w.add(podWith("hog", 0), 950)
+		w.runs("hog 950")
 		w.look(t.Context())
 		says := func(after time.Duration, awaits, freeing string) {
 			t.Helper()

@@ -20,6 +20,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/storage/localstorage"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // TestManyNewFiles: a pod that has just made 200,000 files goes first when a disk has few inodes left,
@@ -105,8 +106,7 @@ func makeFiles(t *testing.T, root, pod string, many int) *v1.Pod {
 		}
 	}
 	out := podWith(pod, 0)
-	out.Spec.Volumes = []v1.Volume{{Name: "cache",
-		VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	podtest.Mounts(v1.Volume{Name: "cache"})(out)
 	return out
 }
 

@@ -16,6 +16,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func openJournal(t *testing.T, root string) *Journal {
@@ -36,7 +37,7 @@ func TestJournal(t *testing.T) {
 		all := func(types.UID) bool { return true }
 		add := func(uid types.UID, message string, known func(types.UID) bool) {
 			t.Helper()
-			e := Eviction{Pod: podWith(string(uid), 0), Grace: 10 * time.Second, Words: Words{Message: message},
+			e := Eviction{Pod: podtest.New(string(uid)), Grace: 10 * time.Second, Words: Words{Message: message},
 				Signal: NodeFSAvailable, OwnLimit: uid == "a"}
 			if err := j.add(e, known); err != nil {
 				t.Fatal(err)
@@ -46,21 +47,21 @@ func TestJournal(t *testing.T) {
 		add("b", strings.Repeat("x", maxMessage-1)+"é", all) // which is two bytes
 		time.Sleep(4 * time.Second)
 		j = openJournal(t, root)
-		d, ok := j.Doomed(podWith("a", 0))
+		d, ok := j.Doomed(podtest.New("a"))
 		if d != (Doomed{"low on memory", true, 6 * time.Second}) || !ok {
 			t.Errorf("a: %+v, %v", d, ok)
 		}
-		if d, _ := j.Doomed(podWith("b", 0)); d.Message != strings.Repeat("x", maxMessage-1) {
+		if d, _ := j.Doomed(podtest.New("b")); d.Message != strings.Repeat("x", maxMessage-1) {
 			t.Errorf("b has a message of %d bytes, that ends with %q", len(d.Message),
 				d.Message[len(d.Message)-1:])
 		}
 		time.Sleep(time.Minute)
-		if d, _ := j.Doomed(podWith("a", 0)); d.Grace != leastGrace {
+		if d, _ := j.Doomed(podtest.New("a")); d.Grace != leastGrace {
 			t.Errorf("after its grace period a has %v", d.Grace)
 		}
-		ended := podWith("a", 0)
+		ended := podtest.New("a")
 		ended.Status.Phase = v1.PodFailed
-		for _, pod := range []*v1.Pod{ended, podWith("c", 0)} {
+		for _, pod := range []*v1.Pod{ended, podtest.New("c")} {
 			if _, ok := j.Doomed(pod); ok {
 				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
 			}
@@ -75,7 +76,7 @@ func TestJournal(t *testing.T) {
 		}
 		j = openJournal(t, root)
 		for uid, want := range map[string]bool{"a": false, "b": false, "c": true, "0": true} {
-			if _, ok := j.Doomed(podWith(uid, 0)); ok != want {
+			if _, ok := j.Doomed(podtest.New(uid)); ok != want {
 				t.Errorf("%s is remembered: %v", uid, ok)
 			}
 		}
@@ -95,7 +96,7 @@ func TestBrokenJournal(t *testing.T) {
 		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
 			EvictionHard: map[string]string{"memory.available": "100Mi"}})
 		w.journal.path = filepath.Join(root, "none", "such")
-		w.add(podWith("a", 0), 950)
+		w.runs("a 950")
 		w.look(t.Context())
 		if len(w.gone) != 1 {
 			t.Errorf("evicted: %v", w.gone)
@@ -109,8 +110,7 @@ func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
 			EvictionHard: map[string]string{"memory.available": "100Mi"}})
-		w.add(podWith("a", 0), 300)
-		w.add(podWith("b", 0), 650)
+		w.runs("a 300, b 650")
 		w.lasts["b"] = time.Hour
 		w.look(t.Context())
 		next, err := OpenJournal(filepath.Dir(w.journal.path))

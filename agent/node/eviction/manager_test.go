@@ -35,74 +35,67 @@ func TestManager(t *testing.T) {
 		want string
 	}{
 		"enough": {hard, func(w *world) {
-			w.add(podWith("a", 0), 800)
+			w.runs("a 800")
 			w.pass(time.Minute)
 		}, ""},
 		"one after the other, until there is enough": {hard, func(w *world) {
-			w.add(podWith("a", 0), 300)
-			w.add(podWith("b", 0), 400)
-			w.add(podWith("c", 5), 500)
+			w.runs("a 300, b 400, c 500 5")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s"},
 		"two": {hard, func(w *world) {
-			w.add(podWith("a", 0), 300)
-			w.add(podWith("b", 0), 400)
-			w.add(podWith("c", 5), 950)
+			w.runs("a 300, b 400, c 950 5")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 2s Attempting to reclaim memory, " +
 			"2s evict a in 1s, 3s Attempting to reclaim memory, 3s evict c in 1s"},
 		"one that does not end is waited for, and not evicted twice": {hard, func(w *world) {
-			w.add(podWith("a", 0), 600)
-			w.add(podWith("b", 0), 650)
+			w.runs("a 600, b 650")
 			w.lasts["b"] = time.Hour
 			w.pass(2 * time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 31s Attempting to reclaim memory, " +
 			"31s evict a in 1s"},
 		"what was measured before the last one went counts no more": {hard, func(w *world) {
 			w.stale = 5 * time.Second
-			w.add(podWith("a", 0), 300)
-			w.add(podWith("b", 0), 400)
-			w.add(podWith("c", 5), 950)
+			w.runs("a 300, b 400, c 950 5")
 			w.pass(10 * time.Second)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 6s Attempting to reclaim memory, " +
 			"6s evict a in 1s"},
 		"volumes are not measured for memory": {hard, func(w *world) {
 			w.believed = map[types.UID]uint64{"a": 1}
-			w.add(podWith("a", 0), 950)
+			w.runs("a 950")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict a in 1s"},
 		"soft, after its grace": {soft, func(w *world) {
-			w.add(podWith("a", 0), 950)
+			w.runs("a 950")
 			w.pass(2 * time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 20s"},
 		"soft, without evictionMaxPodGracePeriod": {soft, func(w *world) {
 			w.cfg.MaxGrace = 0
-			w.add(podWith("a", 0), 950)
+			w.runs("a 950")
 			w.pass(time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 1s"},
 		"soft, with an evictionMaxPodGracePeriod that is negative": {soft, func(w *world) {
 			w.cfg.MaxGrace = -time.Second
-			w.add(podWith("a", 0), 950)
+			w.runs("a 950")
 			w.pass(time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 1s"},
 		"critical pods stay": {hard, func(w *world) {
-			w.add(podWith("a", 2_000_000_000), 950)
+			w.runs("a 950 2000000000")
 			w.pass(15 * time.Second)
 		}, "0s Attempting to reclaim memory, 10s Attempting to reclaim memory"},
 		"reclaiming is enough": {full, func(w *world) {
 			w.spare = 500
-			w.add(podWith("a", 0), 500)
+			w.runs("a 500")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim"},
 		"reclaiming is not enough": {full, func(w *world) {
 			w.spare = 500
-			w.add(podWith("a", 0), 950)
+			w.runs("a 950")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim, " +
 			"10s Attempting to reclaim ephemeral-storage, 10s evict a in 1s"},
 		"reclaiming is not enough, and the disk fills": {full, func(w *world) {
 			w.late, w.spare = 9*time.Second, 350
-			w.add(podWith("a", 0), 100)
+			w.runs("a 100")
 			for range 60 {
 				w.pass(100 * time.Millisecond)
 				w.uses["a"] += 10 // 100 MiB/s
@@ -110,33 +103,30 @@ func TestManager(t *testing.T) {
 		}, "6s Attempting to reclaim ephemeral-storage, 6s reclaim, 6s evict a in 1s"},
 		"while others free something of the disk nobody goes": {full, func(w *world) {
 			w.own("a")
-			w.add(podWith("b", 0), 950)
+			w.runs("b 950")
 			w.pass(20500 * time.Millisecond)
 			w.ended("a")
 			w.pass(15 * time.Second)
 		}, "31s Attempting to reclaim ephemeral-storage, 31s evict b in 1s"},
 		"what others free is no memory": {hard, func(w *world) {
 			w.own("a")
-			w.add(podWith("b", 0), 950)
+			w.runs("b 950")
 			w.pass(20500 * time.Millisecond)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s"},
 		"room of a disk comes back late, and nobody else goes": {full, func(w *world) {
 			w.late = 9 * time.Second
-			w.add(podWith("bystander", 0), 100)
-			w.add(podWith("hog", 0), 850)
+			w.runs("bystander 100, hog 850")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s evict hog in 1s"},
 		"room that does not come back is not awaited for ever": {full, func(w *world) {
 			w.late = time.Hour
-			w.add(podWith("b", 0), 100)
-			w.add(podWith("a", 0), 850)
+			w.runs("b 100, a 850")
 			w.pass(15 * time.Second)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s evict a in 1s, " +
 			"11s Attempting to reclaim ephemeral-storage, 11s evict b in 1s"},
 		"another hog that uses up the disk is not waited for": {full, func(w *world) {
 			w.late = 9 * time.Second
-			w.add(podWith("b", 0), 100)
-			w.add(podWith("a", 0), 810)
+			w.runs("b 100, a 810")
 			for range 30 {
 				w.pass(100 * time.Millisecond)
 				w.uses["b"]++ // 10 MiB/s
@@ -145,51 +135,44 @@ func TestManager(t *testing.T) {
 			"2s Attempting to reclaim ephemeral-storage, 2s evict b in 1s"},
 		"what an ended pod leaves on the disk is removed": {full, func(w *world) {
 			w.keeps, w.late = true, 9*time.Second
-			w.add(podWith("bystander", 0), 100)
-			w.add(podWith("hog", 0), 850)
+			w.runs("bystander 100, hog 850")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s evict hog in 1s"},
 		"volumes are measured anew before a pod is chosen": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
-			w.add(podWith("b", 0), 200)
-			w.add(podWith("hog", 0), 750)
+			w.runs("b 200, hog 750")
 			w.pass(time.Minute)
 		}, "0s measure [b hog], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
 		"a pod that has made much lately need not be among the first": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"hog": 1}
 			for _, name := range strings.Fields("a b c d e f g h i j k l") {
 				w.believed[types.UID(name)] = 20
-				w.add(podWith(name, 0), 20)
+				w.runs(name + " 20")
 			}
-			w.add(podWith("hog", 0), 710)
+			w.runs("hog 710")
 			w.pass(time.Minute)
 		}, "0s measure [a b c d e f g h i j k l hog], 1s Attempting to reclaim ephemeral-storage, " +
 			"1s evict hog in 1s"},
 		"what was measured a second ago is measured anew too": {full, func(w *world) {
 			w.believed, w.ago = map[types.UID]uint64{"b": 200, "hog": 1}, time.Second
-			w.add(podWith("b", 0), 200)
-			w.add(podWith("hog", 0), 750)
+			w.runs("b 200, hog 750")
 			w.pass(time.Minute)
 		}, "0s measure [b hog], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
 		"those that may have written most are measured first": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
 			w.beyond = map[types.UID]Beyond{"hog": {Grown: 1 << 20}}
-			w.add(podWith("b", 0), 200)
-			w.add(podWith("hog", 0), 750)
+			w.runs("b 200, hog 750")
 			w.pass(time.Minute)
 		}, "0s measure [hog b], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
 		"what takes long is awaited if all that is known is not enough": {full, func(w *world) {
 			w.believed, w.slow = map[types.UID]uint64{"hog": 1}, sets.New[types.UID]("hog")
-			w.add(podWith("b", 0), 20)
-			w.add(podWith("hog", 0), 940)
+			w.runs("b 20, hog 940")
 			w.pass(time.Minute)
 		}, "0s measure [], 5s Attempting to reclaim ephemeral-storage, 5s evict hog in 1s"},
 		"an eviction that freed nothing makes it look again": {full, func(w *world) {
 			w.believed, w.slow = map[types.UID]uint64{"hog": 1}, sets.New[types.UID]("hog")
 			w.late = time.Hour
-			w.add(podWith("a", 0), 200)
-			w.add(podWith("b", 0), 150)
-			w.add(podWith("hog", 0), 600)
+			w.runs("a 200, b 150, hog 600")
 			w.pass(8 * time.Second)
 			w.believed["hog"] = 1
 			w.pass(10 * time.Second)
@@ -198,14 +181,12 @@ func TestManager(t *testing.T) {
 		"volumes that take long are not awaited": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
 			w.slow = sets.New[types.UID]("b", "hog")
-			w.add(podWith("b", 0), 200)
-			w.add(podWith("hog", 0), 750)
+			w.runs("b 200, hog 750")
 			w.pass(time.Minute)
 		}, "0s measure [], 0s Attempting to reclaim ephemeral-storage, 0s evict b in 1s"},
 		"volumes are awaited while the disk lasts four times as long": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
-			w.add(podWith("b", 0), 200)
-			w.add(podWith("hog", 0), 650)
+			w.runs("b 200, hog 650")
 			for range 100 {
 				w.pass(100 * time.Millisecond)
 				w.uses["hog"]++
@@ -213,8 +194,7 @@ func TestManager(t *testing.T) {
 		}, "6s measure [b hog], 7s Attempting to reclaim ephemeral-storage, 7s evict hog in 1s"},
 		"volumes are not awaited while the disk fills faster": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
-			w.add(podWith("b", 0), 200)
-			w.add(podWith("hog", 0), 401)
+			w.runs("b 200, hog 401")
 			for range 60 {
 				w.pass(100 * time.Millisecond)
 				w.uses["hog"] += 6
@@ -222,11 +202,11 @@ func TestManager(t *testing.T) {
 		}, "5s measure [b hog], 5s Attempting to reclaim ephemeral-storage, 5s evict b in 1s"},
 		"what was removed comes back late": {full, func(w *world) {
 			w.late, w.spare = 9*time.Second, 500
-			w.add(podWith("a", 0), 500)
+			w.runs("a 500")
 			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim"},
 		"a hog is seen soon": {hard, func(w *world) {
-			w.add(podWith("a", 0), 850)
+			w.runs("a 850")
 			w.pass(10500 * time.Millisecond)
 			w.uses["a"] = 950
 			w.pass(2 * least)
@@ -238,7 +218,7 @@ func TestManager(t *testing.T) {
 		"what the kernel says is seen at once": {soft, func(w *world) {
 			w.cfg.Thresholds[0].Grace = 0
 			w.uses["cache"] = 0
-			w.add(podWith("a", 0), 200) // a look each 700 ms
+			w.runs("a 200") // a look each 700 ms
 			w.pass(5 * time.Second)
 			w.uses["a"] = 950
 			w.woken <- struct{}{}
@@ -247,7 +227,7 @@ func TestManager(t *testing.T) {
 			w.pass(time.Minute)
 		}, "5s Attempting to reclaim memory, 5s evict a in 20s, 5s now"},
 		"a kernel that tells all the time": {hard, func(w *world) {
-			w.add(podWith("a", 0), 200)
+			w.runs("a 200")
 			for range 10_000 {
 				await.Wake(w.woken)
 				w.pass(time.Millisecond)
@@ -257,14 +237,14 @@ func TestManager(t *testing.T) {
 			}
 		}, ""},
 		"a kernel that tells all the time while nobody can be evicted": {hard, func(w *world) {
-			w.add(podWith("a", 2_000_000_000), 950)
+			w.runs("a 950 2000000000")
 			for range 150 {
 				await.Wake(w.woken)
 				w.pass(100 * time.Millisecond)
 			}
 		}, "0s Attempting to reclaim memory, 10s Attempting to reclaim memory"},
 		"grace goes on while a pod ends": {both, func(w *world) {
-			w.add(podWith("a", 0), 950)
+			w.runs("a 950")
 			w.lasts["a"] = 29 * time.Second
 			w.pass(5 * time.Second)
 			w.spare = 970
@@ -302,7 +282,7 @@ func TestPressure(t *testing.T) {
 		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
 			EvictionHard: map[string]string{"memory.available": "100Mi"}})
 		changes := mailbox.Subscribe(w.pressure.Changes())
-		w.add(podWith("static", 2_000_000_000), 950)
+		w.runs("static 950 2000000000")
 		look := func(want string, changed bool) {
 			t.Helper()
 			w.look(t.Context())
@@ -338,7 +318,7 @@ func TestCounts(t *testing.T) {
 			EvictionSoft:            map[string]string{"memory.available": "150Mi"},
 			EvictionSoftGracePeriod: map[string]string{"memory.available": "1h"}})
 		w.stale = 3 * time.Second
-		w.add(podWith("a", 0), 800)
+		w.runs("a 800")
 		for _, at := range []struct {
 			uses uint64
 			want string

@@ -222,7 +222,7 @@ func (w *podsWalk) step() {
 		w.made++
 		priority := []int32{0, 0, 5, 2_000_000_000}[w.random.IntN(4)]
 		pod := podWith(fmt.Sprint("p", w.made), priority,
-			fmt.Sprintf("%s=%dMi", w.short, 50*w.random.IntN(4)))
+			fmt.Sprintf("%s=%dMi..", w.short, 50*w.random.IntN(4)))
 		w.add(pod, 20*uint64(w.random.IntN(10)))
 	case w.random.IntN(12) == 0: // one ends by itself
 		uid := w.pods[w.random.IntN(n)].UID

@@ -9,23 +9,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
-// podWith makes a pod of one container with requests such as "memory=1Gi".
+// podWith makes a pod of one container with requests such as "memory=1Gi.. ephemeral-storage=2Gi..".
 func podWith(name string, priority int32, requests ...string) *v1.Pod {
-	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
-	for _, r := range requests {
-		key, amount, _ := strings.Cut(r, "=")
-		c.Resources.Requests[v1.ResourceName(key)] = resource.MustParse(amount)
-	}
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name),
-			CreationTimestamp: metav1.Unix(1000, 0)},
-		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{c}},
-	}
+	return podtest.New("ns/"+name, podtest.Priority(priority), podtest.Containers("main "+strings.Join(requests, " ")),
+		func(p *v1.Pod) { p.CreationTimestamp = metav1.Unix(1000, 0) })
 }
 
 // uses are the statistics of a pod: memory and disk in MiB, and processes.
@@ -53,16 +46,15 @@ func TestRank(t *testing.T) {
 	add := func(pod *v1.Pod, memory, disk, processes uint64, exclusive bool) {
 		all = append(all, Candidate{pod, uses(pod, memory, disk, processes), exclusive, Beyond{}})
 	}
-	add(podWith("within", 0, "memory=1Gi", "ephemeral-storage=1Gi"), 900, 900, 1, false)
-	add(podWith("over-a-little", 0, "memory=1Gi"), 1100, 0, 2, false)
-	add(podWith("over-much", 0, "memory=100Mi"), 500, 1, 3, false)
-	add(podWith("over-important", 100, "memory=100Mi"), 1000, 5, 4, false)
-	add(podWith("low", -5, "memory=1Gi"), 10, 0, 5, false)
-	add(podWith("idle", -9, "memory=1Gi"), 0, 0, 0, false)
-	critical := podWith("critical", 2_000_000_000)
-	add(critical, 5000, 5000, 5000, false)
+	add(podWith("within", 0, "memory=1Gi.. ephemeral-storage=1Gi.."), 900, 900, 1, false)
+	add(podWith("over-a-little", 0, "memory=1Gi.."), 1100, 0, 2, false)
+	add(podWith("over-much", 0, "memory=100Mi.."), 500, 1, 3, false)
+	add(podWith("over-important", 100, "memory=100Mi.."), 1000, 5, 4, false)
+	add(podWith("low", -5, "memory=1Gi.."), 10, 0, 5, false)
+	add(podWith("idle", -9, "memory=1Gi.."), 0, 0, 0, false)
+	add(podWith("critical", 2_000_000_000), 5000, 5000, 5000, false)
 	static := podWith("static", 0)
-	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	podtest.Source("file")(static)
 	add(static, 5000, 5000, 5000, false)
 	all = append(all, Candidate{Pod: podWith("unknown", 50)})
 	for signal, want := range map[Signal]string{
@@ -113,7 +105,7 @@ func TestRankInVain(t *testing.T) {
 		"a more important hog":        {with(pod{name: "hog", priority: 1, uses: 200}), 100, "hog a b c"},
 		"... that need not go at all": {with(pod{name: "hog", priority: 1, uses: 200}), 15, "a b c hog"},
 		"... beside one pod too many": {with(pod{name: "hog", priority: 1, uses: 200}), 16, "hog a b c"},
-		"a hog within its request": {with(pod{name: "hog", request: "1Gi", uses: 200}), 16,
+		"a hog within its request": {with(pod{name: "hog", request: "ephemeral-storage=1Gi..", uses: 200}), 16,
 			"hog a b c"},
 		"two hogs, of which both have to go": {with(pod{name: "x", priority: 1, uses: 60},
 			pod{name: "y", priority: 2, uses: 60}), 100, "x a b c y"},
@@ -131,10 +123,7 @@ func TestRankInVain(t *testing.T) {
 	} {
 		var all []Candidate
 		for _, p := range tc.pods {
-			made := podWith(p.name, p.priority)
-			if p.request != "" {
-				made = podWith(p.name, p.priority, "ephemeral-storage="+p.request)
-			}
+			made := podWith(p.name, p.priority, p.request)
 			all = append(all, Candidate{made, uses(made, 0, p.uses, 1), false, p.Beyond})
 		}
 		if got := names(rank(all, NodeFSAvailable, layout{}, tc.need<<20)); got != tc.want {
@@ -172,10 +161,8 @@ func TestDiskLayouts(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	pod := podWith("p", 0, "memory=100Mi", "ephemeral-storage=1Gi")
-	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "side"})
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{ // which cannot request anything
-		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	pod := podWith("p", 0, "memory=100Mi.. ephemeral-storage=1Gi..")
+	podtest.Containers("side", "debug?")(pod) // an ephemeral container cannot request anything
 	stats := uses(pod, 150, 10, 3)
 	stats.Containers = append(stats.Containers,
 		statsapi.ContainerStats{Name: "debug", Memory: memory(9<<20, 0)},
@@ -193,8 +180,7 @@ func TestWords(t *testing.T) {
 		a["offending_containers_usage"] != "150Mi,7Mi" {
 		t.Errorf("annotations are %v", a)
 	}
-	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{
-		v1.ResourceMemory: resource.MustParse("200Mi")}}
+	podtest.Resources("memory=200Mi..")(pod)
 	got = wordsOf(c, limit, Reading{99 << 20, 1 << 30})
 	if a := got.Annotations; a["offending_pod"] != "p" || a["offending_pod_usage"] != "150Mi" ||
 		!strings.Contains(got.Message, "available: 99Mi. Pod p was using 150Mi, request is 200Mi, has larger "+

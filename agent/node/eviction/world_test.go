@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -114,6 +115,20 @@ func (w *world) say(what string) {
 func (w *world) add(pod *v1.Pod, mi uint64) {
 	w.pods = append(w.pods, pod)
 	w.uses[pod.UID] = mi
+}
+
+// runs adds pods that use so many MiB: "hog 950, c 500 5, d 300 0 memory=1Gi..", each with a priority
+// and requests unless these are 0 and none.
+func (w *world) runs(text string) {
+	for one := range strings.SplitSeq(text, ", ") {
+		var name, requests string
+		var mi uint64
+		var priority int32
+		if n, err := fmt.Sscan(one, &name, &mi, &priority, &requests); n < 2 {
+			panic(fmt.Sprintf("%q: %v", one, err))
+		}
+		w.add(podWith(name, priority, requests), mi)
+	}
 }
 
 // own has somebody else evict a pod, for a limit of its own.
