@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -24,15 +26,13 @@ func text(l v1.ResourceList) string {
 // TestResources: a container has the resources it was started with until its next start, and runs
 // with those that the runtime reports.
 func TestResources(t *testing.T) {
-	small := v1.ResourceRequirements{
-		Requests: podtest.Amounts("cpu=250m memory=32Mi example.com/gpu=1"),
-		Limits:   podtest.Amounts("cpu=500m memory=64Mi example.com/gpu=1"),
-	}
+	const small = "cpu=250m..500m memory=32Mi..64Mi gpu=1"
+	had := podtest.Requirements(small)
 	exact := cri.Applied{Shares: 256, Quota: 50_000, Period: 100_000, Memory: 64 << 20}
-	told := &v1.ContainerStatus{Name: "main", ContainerID: "r://1", Resources: &small,
-		AllocatedResources: small.Requests}
+	told := &v1.ContainerStatus{Name: "main", ContainerID: "r://1", Resources: &had,
+		AllocatedResources: had.Requests}
 	for name, test := range map[string]struct {
-		spec                       v1.ResourceRequirements
+		spec                       string
 		state                      cri.ContainerState
 		applied                    cri.Applied
 		was                        *v1.ContainerStatus
@@ -51,30 +51,28 @@ func TestResources(t *testing.T) {
 		"not running any more": {small, cri.ContainerExited, cri.Applied{Shares: 512}, nil,
 			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
 			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
-		"below what the kernel can do": {
-			v1.ResourceRequirements{Requests: podtest.Amounts("cpu=1m"), Limits: podtest.Amounts("cpu=5m")},
-			cri.ContainerRunning, cri.Applied{Shares: 2, Quota: 1000, Period: 100_000}, nil,
+		"below what the kernel can do": {"cpu=1m..5m", cri.ContainerRunning,
+			cri.Applied{Shares: 2, Quota: 1000, Period: 100_000}, nil,
 			"[cpu:1m]", "[cpu:1m]", "[cpu:5m]"},
-		"the spec was changed": {
-			v1.ResourceRequirements{Requests: podtest.Amounts("cpu=3"), Limits: podtest.Amounts("cpu=4")},
-			cri.ContainerRunning, exact, told,
+		"the spec was changed": {"cpu=3..4", cri.ContainerRunning, exact, told,
 			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
 			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
-		"with a limit of the pod": {v1.ResourceRequirements{Requests: podtest.Amounts("memory=32Mi"),
-			Limits: podtest.Amounts("cpu=500m")}, cri.ContainerRunning, exact, nil,
+		"with a limit of the pod": {"memory=32Mi.. cpu=..500m", cri.ContainerRunning, exact, nil,
 			"[memory:32Mi]", "[cpu:250m memory:32Mi]", "[cpu:500m memory:64Mi]"},
-		"nothing is asked for": {v1.ResourceRequirements{}, cri.ContainerRunning,
+		"nothing is asked for": {"", cri.ContainerRunning,
 			cri.Applied{Shares: 2, Quota: -1, Memory: 1 << 50}, nil, "[]", "[]", "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := Input{Node: Node{Runtime: "r"}, Pod: &v1.Pod{Spec: v1.PodSpec{
-				Containers: []v1.Container{{Name: "main", Resources: test.spec}}}}}
+			in := Input{Node: Node{Runtime: "r"}, Pod: podtest.New("", podtest.Containers("main "+test.spec))}
 			in.Observed.Containers = []cri.Container{
 				{ID: "1", Name: "main", State: test.state, Applied: test.applied}}
 			if test.was != nil {
 				in.Previous.ContainerStatuses = []v1.ContainerStatus{*test.was}
 			}
 			status := Generate(in)
+			if diff := cmp.Diff(podtest.New("", podtest.Containers("main "+test.spec)), in.Pod); diff != "" {
+				t.Errorf("the pod was written to (-was +is):\n%s", diff)
+			}
 			for what, got := range map[string]struct {
 				allocated v1.ResourceList
 				resources *v1.ResourceRequirements
@@ -92,8 +90,8 @@ func TestResources(t *testing.T) {
 			}
 		})
 	}
-	if text(small.Requests) != "[cpu:250m example.com/gpu:1 memory:32Mi]" {
-		t.Errorf("the spec was written to: %v", small)
+	if text(had.Requests) != "[cpu:250m example.com/gpu:1 memory:32Mi]" {
+		t.Errorf("the previous status was written to: %v", had)
 	}
 }
 
@@ -148,11 +146,10 @@ func TestClaimsBring(t *testing.T) {
 func TestUserAndMounts(t *testing.T) {
 	mode := func(m v1.RecursiveReadOnlyMode) *v1.RecursiveReadOnlyMode { return &m }
 	in := Input{Node: Node{Runtime: "r", Handlers: []cri.RuntimeHandler{
-		{RecursiveReadOnlyMounts: true}, {Name: "heavy"}}}, Pod: &v1.Pod{Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{
-			{Name: "a", MountPath: "/a"}, {Name: "b", MountPath: "/b", ReadOnly: true},
-			{Name: "c", MountPath: "/c", ReadOnly: true,
-				RecursiveReadOnly: mode(v1.RecursiveReadOnlyIfPossible)}}}}}}}
+		{RecursiveReadOnlyMounts: true}, {Name: "heavy"}}}, Pod: podtest.New("", podtest.Containers("main"))}
+	in.Pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
+		{Name: "a", MountPath: "/a"}, {Name: "b", MountPath: "/b", ReadOnly: true},
+		{Name: "c", MountPath: "/c", ReadOnly: true, RecursiveReadOnly: mode(v1.RecursiveReadOnlyIfPossible)}}
 	mounts := func(s v1.PodStatus) (out string) {
 		for _, m := range s.ContainerStatuses[0].VolumeMounts {
 			out += fmt.Sprintf("%s %s %t %s;", m.Name, m.MountPath, m.ReadOnly,
