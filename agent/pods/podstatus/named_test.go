@@ -7,6 +7,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -15,8 +16,7 @@ import (
 func TestNamed(t *testing.T) {
 	s := New(Config{})
 	add := func(uid, from string, ended bool) {
-		p := named(uid, "p")
-		p.Annotations = map[string]string{podspec.AnnotationSource: from}
+		p := named(uid, "p", podtest.Source(from))
 		s.write(pod.StatusPending, p, "")
 		if ended {
 			s.write(pod.StatusRejected, p, "Full")

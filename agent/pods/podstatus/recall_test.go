@@ -11,7 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/status"
-	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // A static pod begins with what an earlier run of the agent told of it. What is known of that only
@@ -26,9 +26,7 @@ func TestRecall(t *testing.T) {
 	runs := v1.PodStatus{Phase: v1.PodRunning, StartTime: &metav1.Time{Time: time.Unix(1, 0)}}
 	known["early"], known["api"] = runs, runs
 	for _, uid := range []string{"early", "late", "new"} {
-		p := named(uid, uid)
-		p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
-		s.write(pod.StatusPending, p, "")
+		s.write(pod.StatusPending, named(uid, uid, podtest.Source("file")), "")
 	}
 	s.write(pod.StatusPending, named("other", "other"), "")
 	known["late"], known["other"] = runs, runs
@@ -71,9 +69,7 @@ func TestRecalledMeanwhile(t *testing.T) {
 		}
 		return v1.PodStatus{}
 	}})
-	p := named("u", "a")
-	p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
-	s.write(pod.StatusPending, p, "")
+	s.write(pod.StatusPending, named("u", "a", podtest.Source("file")), "")
 	if got := s.Status("u").Phase; got != v1.PodRunning {
 		t.Errorf("the pod is %s, and was told to run", got)
 	}
@@ -87,8 +83,7 @@ func TestDesiredAnew(t *testing.T) {
 		return v1.PodStatus{Phase: v1.PodFailed, StartTime: &metav1.Time{Time: time.Unix(1, 0)},
 			ContainerStatuses: []v1.ContainerStatus{{Name: "main", State: ended, RestartCount: 2}}}
 	}})
-	p := named("u", "a")
-	p.Status.Phase = v1.PodPending // as manifests are read
+	p := named("u", "a", podtest.Phase(v1.PodPending)) // as manifests are read
 	s.write(pod.StatusPending, p, "")
 	for range 2 {
 		s.write(pod.StatusPending, p, "")

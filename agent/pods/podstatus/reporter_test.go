@@ -46,7 +46,6 @@ func TestNextAttempt(t *testing.T) {
 func exited() (*Store, podworker.Report) {
 	p := named("u", "p")
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
-	p.Spec.Containers = []v1.Container{{Name: "main"}}
 	s := New(Config{})
 	s.write(pod.StatusPending, p, "")
 	return s, podworker.Report{Pod: p, Observed: cri.Pod{
@@ -74,7 +73,6 @@ func TestEndedByTheNode(t *testing.T) {
 		"Evicted": v1.ConditionFalse, "": v1.ConditionTrue,
 	} {
 		p := named("u", "p")
-		p.Spec.Containers = []v1.Container{{Name: "main"}}
 		s := New(Config{})
 		s.write(pod.StatusPending, p, "")
 		round := podworker.Report{Pod: p, Stop: &podworker.Stop{Reason: reason}, Observed: cri.Pod{

@@ -20,8 +20,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-func named(uid, name string) *v1.Pod {
-	return podtest.New(name, podtest.UID(uid), podtest.Containers("main"))
+func named(uid, name string, options ...podtest.Option) *v1.Pod {
+	return podtest.New(name, append(options, podtest.UID(uid), podtest.Containers("main"))...)
 }
 
 func uid(of types.UID) *v1.Pod { return named(string(of), "") }

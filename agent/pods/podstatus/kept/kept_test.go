@@ -20,8 +20,8 @@ import (
 )
 
 func static(uid string) *v1.Pod {
-	return podtest.New("default/"+uid, podtest.Annotations(
-		podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid))
+	return podtest.New("default/"+uid, podtest.Source(source.FileSource),
+		podtest.Annotations(podspec.AnnotationHash, uid))
 }
 
 func mirrorOf(p *v1.Pod, phase v1.PodPhase) *v1.Pod {
@@ -59,7 +59,7 @@ func wrote(pod *v1.Pod, phase v1.PodPhase) podstatus.Change {
 func TestKept(t *testing.T) {
 	root := t.TempDir()
 	s, api := open(t, root), static("api")
-	api.Annotations[podspec.AnnotationSource] = podspec.APISource
+	podtest.Source(podspec.APISource)(api)
 	for _, c := range []podstatus.Change{
 		wrote(static("a"), v1.PodPending), wrote(static("a"), v1.PodRunning),
 		wrote(static("gone"), v1.PodRunning), wrote(static("undesired"), v1.PodRunning),
@@ -199,8 +199,7 @@ func TestRecallFor(t *testing.T) {
 		root := t.TempDir()
 		s := open(t, root)
 		pod := static("a")
-		pod.Spec = v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
-			Containers: []v1.Container{{Name: "main"}}}
+		podtest.Line("Never main")(pod)
 		s.Wrote(wrote(pod, c.told))
 		flush(t, s)
 		got := open(t, root).RecallFor(pod, c.observed, c.recorded).Phase
