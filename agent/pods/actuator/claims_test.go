@@ -72,7 +72,7 @@ func TestClaimedDevices(t *testing.T) {
 	if got, err := s.devices(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("without claims it gets %v, %v", got, err)
 	}
-	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}}
+	podtest.Claims("gpu=gpu-1")(pod)
 	got, err := s.devices(t.Context())
 	if err != nil || len(got) != 1 || len(got[0].CdiDevices) != 1 ||
 		got[0].CdiDevices[0].Name != "vendor.com/gpu=claimed" {

@@ -44,8 +44,7 @@ func TestHandler(t *testing.T) {
 		{"gvisor", false, `hostUsers: runtime handler "runsc" does not support user namespaces`},
 		{"none", true, `spec.runtimeClassName: no such class`},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{HostUsers: &tt.hostUsers}}
-		pod.UID = "u"
+		pod := podtest.New("u", podtest.Spec(v1.PodSpec{HostUsers: &tt.hostUsers}))
 		if tt.class != "" {
 			pod.Spec.RuntimeClassName = ptr.To(tt.class)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -52,10 +53,8 @@ func (s *stoppable) ExecSync(ctx context.Context, id string, words []string, _ t
 
 func hookedPod(command string) (*v1.Pod, cri.Pod) {
 	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{command}}}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
-		{Name: "web", Lifecycle: &v1.Lifecycle{PostStart: hook, PreStop: hook}}, {Name: "db"},
-	}}}
-	pod.UID = "u"
+	pod := podtest.New("u", podtest.Containers("web", "db"))
+	pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: hook, PreStop: hook}
 	return pod, cri.Pod{Containers: []cri.Container{{ID: "w", Name: "web"}, {ID: "d", Name: "db"}}}
 }
 

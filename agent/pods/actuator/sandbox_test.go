@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/logfiles"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // A failure before the call for a sandbox makes an event with the same text as the status.
@@ -36,8 +37,7 @@ func TestSandboxThatIsNotOrdered(t *testing.T) {
 		a := New(Config{Tell: Tell{Event: func(_ *v1.Pod, kind, reason, message string) {
 			events = append(events, kind+" "+reason+" "+message)
 		}}, Node: Node{Logs: logfiles.Place{Dir: tc.logs}, ClusterDomain: "cluster.local"}})
-		pod := &v1.Pod{Spec: tc.spec}
-		pod.Namespace, pod.Name, pod.UID = "ns", "web", "u"
+		pod := podtest.New("ns/web", podtest.UID("u"), podtest.Spec(tc.spec))
 		_, err := build{Actuator: a, pod: pod, node: a.cfg.Node,
 			say: about{pod, a.cfg.Tell, t.Context().Err}}.runSandbox(t.Context(), 0, "")
 		want := "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + tc.want

@@ -9,15 +9,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // A container with a target sees the processes of the newest container of that name.
 func TestTarget(t *testing.T) {
-	pod := &v1.Pod{}
-	for name, target := range map[string]string{"sees": "web", "lost": "gone", "alone": ""} {
-		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{
-			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: "img"},
-			TargetContainerName:      target})
+	pod := podtest.New("", podtest.Containers("sees?", "lost?", "alone?"))
+	for i, target := range []string{"web", "gone"} {
+		pod.Spec.EphemeralContainers[i].TargetContainerName = target
 	}
 	observed := cri.Pod{
 		Containers: []cri.Container{{ID: "new", Name: "web"}, {ID: "old", Name: "web"}}}
