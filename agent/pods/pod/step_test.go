@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/internal/goldentest"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // TestTransitions shows what follows from each event in each state.
@@ -40,8 +41,7 @@ func TestTransitions(t *testing.T) {
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}},
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Running: true}, Why: Why{Reason: "Evicted"}},
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}, Why: Why{Reason: "Evicted"}},
-			{Kind: Desired, Runtime: Runtime{Recorded: true, Pod: &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: "another"}}}},
+			{Kind: Desired, Runtime: Runtime{Recorded: true, Pod: podtest.New("another")}},
 			{Kind: Deleted}, {Kind: Retried}, {Kind: Removed}, {Kind: Removed, FromAPI: true},
 			{Kind: Reconciled}, {Kind: Reconciled, News: GateNews},
 			{Kind: Reconciled, News: EndNews, Runtime: Runtime{Recorded: true, Ended: true}},
@@ -142,8 +142,7 @@ func TestTheNewestSpecCounts(t *testing.T) {
 // Another pod of the same UID is begun with when the first is gone and released, whatever state it
 // is in and in whatever order its source speaks; and what is said of the first is not of the other.
 func TestAnotherPodOfTheSameUID(t *testing.T) {
-	a := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a"}}
-	b := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "b"}}
+	a, b := podtest.New("n/a"), podtest.New("n/b")
 	for _, r := range []Record{
 		{State: Deciding, Hold: Held}, {State: Deciding, Hold: Held, OnNode: true},
 		{State: Rejected, Hold: Held}, {State: Running, Hold: Held, OnNode: true},

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // node is what surrounds the record of one pod: sources that want it or not, admission, a worker
@@ -262,7 +264,7 @@ func (n *node) move() (bool, error) {
 
 // either returns one of two pods of the same UID.
 func (n *node) either() *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: []string{"a", "b"}[n.rand.IntN(2)]}}
+	return podtest.New([]string{"a", "b"}[n.rand.IntN(2)])
 }
 
 // answer has admission, the worker or what carries their words go on.

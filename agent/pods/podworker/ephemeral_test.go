@@ -5,13 +5,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func debugged(pod *v1.Pod, names ...string) *v1.Pod {
 	out := pod.DeepCopy()
 	for _, name := range names {
-		out.Spec.EphemeralContainers = append(out.Spec.EphemeralContainers, v1.EphemeralContainer{
-			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: "img"}})
+		podtest.Containers(name + "?")(out)
 	}
 	return out
 }

@@ -9,10 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/numalet/numalet/agent/pods/source"
-	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // burst has the workers start pods that come together on a runtime that works on two things at a
@@ -179,9 +177,9 @@ func TestTurns(t *testing.T) {
 		p := podOf("x", "Always web")
 		switch pod {
 		case "critical":
-			p.Spec.Priority = ptr.To(int32(2_000_001_000))
+			podtest.Priority(2_000_001_000)(p)
 		case "static":
-			p.Annotations = map[string]string{podspec.AnnotationSource: source.FileSource}
+			podtest.Source(source.FileSource)(p)
 		}
 		return s.enter(workers[i], p, now)
 	}

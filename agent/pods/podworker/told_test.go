@@ -11,7 +11,6 @@ import (
 
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/podtest"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // A pod that the node ends is not stopped before others know that it is not ready any more, or the
@@ -42,7 +41,7 @@ func TestToldBeforeItIsStopped(t *testing.T) {
 				n := newNode(t)
 				pod := podOf("a", "Always web")
 				if test.static {
-					podtest.Annotations(podspec.AnnotationSource, source.FileSource)(pod)
+					podtest.Source(source.FileSource)(pod)
 				}
 				n.Update(Desired{Pod: pod})
 				n.at(10 * time.Second)
@@ -105,7 +104,7 @@ func TestToldOnce(t *testing.T) {
 // TestUnready: what counts as not ready, whatever its probes find.
 func TestUnready(t *testing.T) {
 	api, static := podOf("a", "Always web"), podOf("b", "Always web")
-	podtest.Annotations(podspec.AnnotationSource, source.FileSource)(static)
+	podtest.Source(source.FileSource)(static)
 	for _, test := range []struct {
 		name string
 		pod  *v1.Pod

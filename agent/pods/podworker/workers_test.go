@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func TestWorkersBackOff(t *testing.T) {
@@ -113,7 +113,7 @@ func TestStaticPodOfTheSameName(t *testing.T) {
 		n := newNode(t)
 		a, b, c := podOf("a", "Always web"), podOf("b", "Always web"), podOf("c", "Always web")
 		for _, static := range []*v1.Pod{b, c} {
-			static.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+			podtest.Source("file")(static)
 		}
 		for _, pod := range []*v1.Pod{a, b, c} {
 			n.Update(Desired{Pod: pod})
