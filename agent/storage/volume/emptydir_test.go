@@ -68,29 +68,26 @@ func TestMediums(t *testing.T) {
 		volume.EmptyDir.SizeLimit = ptr.To(resource.MustParse(size))
 		return volume
 	}
-	list := func(name v1.ResourceName, quantity string) v1.ResourceList {
-		return v1.ResourceList{name: resource.MustParse(quantity)}
-	}
 	tests := []struct {
 		name   string
 		memory int64 // of the node
-		limits v1.ResourceList
+		limits string
 		volume v1.Volume
 		want   []string
 	}{
-		{"disk", 1 << 30, nil, empty("v", ""), nil},
-		{"memory", 0, nil, empty("v", "Memory"), []string{"tmpfs noswap v"}},
-		{"the node's memory", 1 << 30, nil, empty("v", "Memory"),
+		{"disk", 1 << 30, "", empty("v", ""), nil},
+		{"memory", 0, "", empty("v", "Memory"), []string{"tmpfs noswap v"}},
+		{"the node's memory", 1 << 30, "", empty("v", "Memory"),
 			[]string{"tmpfs size=1073741824,noswap v"}},
-		{"the pod's memory", 1 << 30, list("memory", "1Mi"), empty("v", "Memory"),
+		{"the pod's memory", 1 << 30, "memory=1Mi", empty("v", "Memory"),
 			[]string{"tmpfs size=1048576,noswap v"}},
-		{"its own limit", 1 << 30, list("memory", "1Mi"), limited(empty("v", "Memory"), "4Ki"),
+		{"its own limit", 1 << 30, "memory=1Mi", limited(empty("v", "Memory"), "4Ki"),
 			[]string{"tmpfs size=4096,noswap v"}},
-		{"a limit above the pod's", 0, list("memory", "1Mi"), limited(empty("v", "Memory"), "2Mi"),
+		{"a limit above the pod's", 0, "memory=1Mi", limited(empty("v", "Memory"), "2Mi"),
 			[]string{"tmpfs size=1048576,noswap v"}},
-		{"huge pages by name", 0, list("hugepages-2Mi", "4Mi"), empty("v", "HugePages-2Mi"),
+		{"huge pages by name", 0, "hugepages-2Mi=4Mi", empty("v", "HugePages-2Mi"),
 			[]string{"hugetlbfs pagesize=2097152 v"}},
-		{"huge pages of the limits", 0, list("hugepages-1Gi", "1Gi"), empty("v", "HugePages"),
+		{"huge pages of the limits", 0, "hugepages-1Gi=1Gi", empty("v", "HugePages"),
 			[]string{"hugetlbfs pagesize=1073741824 v"}},
 	}
 	for _, tt := range tests {
@@ -100,9 +97,7 @@ func TestMediums(t *testing.T) {
 					v1.ResourceMemory: *resource.NewQuantity(tt.memory, resource.BinarySI)}}
 			}})
 			pod := podWith(tt.volume)
-			pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
-				Limits: tt.limits, Requests: tt.limits,
-			}
+			pod.Spec.Containers[0].Resources = podtest.Requirements(tt.limits)
 			setUp(t, v, pod)
 			setUp(t, v, pod) // nothing is left to do
 			if diff := cmp.Diff(tt.want, mediums(mounter)); diff != "" {
@@ -122,8 +117,7 @@ func TestHugePagesNotAskedFor(t *testing.T) {
 		v, mounter := newVolumes(t, Config{})
 		pod := podWith(empty("v", v1.StorageMedium(medium)))
 		if medium != "HugePages" {
-			pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
-				v1.ResourceHugePagesPrefix + "2Mi": resource.MustParse("4Mi")}
+			pod.Spec.Containers[0].Resources.Limits = podtest.Amounts("hugepages-2Mi=4Mi")
 		}
 		err := v.SetUp(t.Context(), pod)
 		if err == nil || !strings.Contains(err.Error(), want) || len(mediums(mounter)) > 0 {

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // A recorded hook is found by another run of the agent until it is done.
@@ -18,11 +20,10 @@ func TestHooksPending(t *testing.T) {
 		}
 		return v
 	}
-	hook := &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
-		{Name: "a", Lifecycle: hook}, {Name: "b", Lifecycle: hook}, {Name: "c"},
-	}}}
-	pod.UID = "u"
+	pod := podtest.New("u", podtest.Containers("a", "b", "c"))
+	for i := range 2 {
+		pod.Spec.Containers[i].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}
+	}
 	v := open()
 	for name, attempt := range map[string]uint32{"a": 0, "b": 7, "c": 1} {
 		if err := v.HookPends("u", name, attempt); err != nil {

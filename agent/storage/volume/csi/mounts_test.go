@@ -7,12 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // attaching is an API server whose drivers all have their volumes attached.
@@ -38,9 +38,7 @@ func TestAttachmentTakesItsTime(t *testing.T) {
 				map[string]string, bool, error) {
 				return nil, false, nil
 			}})
-		pod := &v1.Pod{}
-		pod.UID = "u"
-		r := csi.Request{Pod: pod, Volume: csi.Volume{Key: csi.Key{Driver: "d", Handle: "v"}, Path: "pv"}}
+		r := csi.Request{Pod: podtest.New("u"), Volume: csi.Volume{Key: csi.Key{Driver: "d", Handle: "v"}, Path: "pv"}}
 		for after, want := range []bool{true, true, true, false} {
 			m.Want(r)
 			pending, is := errors.AsType[*csi.PendingError](m.SetUp(t.Context(), r, nil))
@@ -77,10 +75,8 @@ func TestFullNode(t *testing.T) {
 						defer func() { news = false }()
 						return nil, false, &csi.FullError{Err: errors.New("no room"), News: news}
 					}})
-				pod := &v1.Pod{}
-				pod.UID = "u"
 				key := csi.Key{Driver: "d", Handle: "v"}
-				r := csi.Request{Pod: pod, Volume: csi.Volume{Key: key, Path: "pv"}}
+				r := csi.Request{Pod: podtest.New("u"), Volume: csi.Volume{Key: key, Path: "pv"}}
 				m.Want(r)
 				for _, lasts := range []bool{false, false, true} {
 					err := m.SetUp(t.Context(), r, nil)

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // lab is a host whose labels are made of the level alone.
@@ -24,7 +26,7 @@ func lab(enabled bool) Host {
 
 // having returns a pod whose containers mount the volume v with these levels; "": the pod's.
 func having(pod string, containers ...string) *v1.Pod {
-	out := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{}}}
+	out := podtest.New("", podtest.Spec(v1.PodSpec{SecurityContext: &v1.PodSecurityContext{}}))
 	if pod != "" {
 		out.Spec.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Level: pod}
 	}
