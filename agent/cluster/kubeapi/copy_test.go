@@ -5,8 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // The newest of deliveries and answers counts, in whatever order they come. A delivery that
@@ -15,7 +15,7 @@ import (
 func TestCopy(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(uid, version string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: version}}
+		return podtest.New(uid, func(p *v1.Pod) { p.ResourceVersion = version })
 	}
 	deliver := func(uid, version string) func(*Copy[*v1.Pod]) {
 		return func(c *Copy[*v1.Pod]) { c.Deliver(at(uid, version), start) }
@@ -72,7 +72,7 @@ func TestDeliveriesThatAreNews(t *testing.T) {
 		version string
 		news    bool
 	}{{"5", true}, {"5", false}, {"4", false}, {"6", true}, {"", true}, {"", true}} {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: step.version}}
+		pod := podtest.New("u", func(p *v1.Pod) { p.ResourceVersion = step.version })
 		if got := c.Deliver(pod, time.Time{}); got != step.news {
 			t.Errorf("delivery %d of version %q is news: %t", i, step.version, got)
 		}

@@ -103,9 +103,8 @@ func (n node) mirror() *v1.Pod {
 
 func static(uid string) *v1.Pod {
 	return podtest.New("kube-system/web-node1", podtest.UID(uid),
-		podtest.Containers("main"), podtest.Annotations(
-			podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid,
-			source.AnnotationSeen, "now", source.AnnotationManifest, uid),
+		podtest.Containers("main"), podtest.Source(source.FileSource),
+		podtest.Annotations(podspec.AnnotationHash, uid, source.AnnotationSeen, "now", source.AnnotationManifest, uid),
 		func(p *v1.Pod) { p.Spec.NodeName, p.Labels = "node1", map[string]string{"app": "web"} })
 }
 

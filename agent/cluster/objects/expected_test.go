@@ -11,15 +11,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func ref(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
 
 // with adds a volume that the first container mounts.
 func with(pod *v1.Pod, name string, source v1.VolumeSource) {
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
-	c := &pod.Spec.Containers[0]
-	c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name})
+	podtest.Mounts(v1.Volume{Name: name, VolumeSource: source})(pod)
 }
 
 func secretVolume(name string, keys ...string) v1.VolumeSource {

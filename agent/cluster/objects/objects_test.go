@@ -28,7 +28,7 @@ import (
 
 func podNamed(name string) *v1.Pod {
 	return podtest.New("shop/"+name, podtest.UID("uid-"+name), podtest.Containers("c"),
-		podtest.Annotations(podspec.AnnotationSource, podspec.APISource), func(p *v1.Pod) {
+		podtest.Source(podspec.APISource), func(p *v1.Pod) {
 			p.Spec.ServiceAccountName, p.Spec.EnableServiceLinks = "clerk", new(true)
 		})
 }
@@ -387,7 +387,7 @@ func TestServicesUnknown(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	pod.Annotations[podspec.AnnotationSource] = source.FileSource
+	podtest.Source(source.FileSource)(pod)
 	if got, err := o.Environment(t.Context(), pod, &pod.Spec.Containers[0]); err != nil ||
 		len(got.Services) != 0 {
 		t.Errorf("a static pod got %v, %v", got, err)

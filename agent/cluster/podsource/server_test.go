@@ -14,10 +14,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // api is an API server that has only pods, and misbehaves on request.
@@ -103,18 +104,12 @@ func (a *api) record(kind watch.EventType, o runtime.Object) {
 }
 
 func podNamed(name string) *v1.Pod {
-	return &v1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, UID: types.UID("uid-" + name),
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
-		},
-		Spec: v1.PodSpec{
-			NodeName:   "n",
-			Containers: []v1.Container{{Name: "c", Image: "i:1"}},
-		},
-		Status: v1.PodStatus{Phase: v1.PodPending},
-	}
+	return podtest.New(name, podtest.UID("uid-"+name), podtest.Phase(v1.PodPending), podtest.Containers("c"),
+		func(p *v1.Pod) {
+			p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+			p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
+			p.Spec.NodeName, p.Spec.Containers[0].Image = "n", "i:1"
+		})
 }
 
 func (a *api) answer(w http.ResponseWriter, r *http.Request) {

@@ -205,7 +205,7 @@ func (w *world) static() {
 	}
 	uid := "static-" + strconv.Itoa(w.made)
 	pod := podtest.New("n/"+name, podtest.UID(uid), podtest.Phase(v1.PodPending),
-		podtest.Annotations(podspec.AnnotationSource, source.FileSource, podspec.AnnotationHash, uid))
+		podtest.Source(source.FileSource), podtest.Annotations(podspec.AnnotationHash, uid))
 	w.begin(pod)
 }
 
@@ -224,8 +224,7 @@ func (w *world) restore() {
 // others changes a pod in the API server as another client.
 func (w *world) others() {
 	if w.rand.IntN(3) == 0 {
-		pod := &v1.Pod{}
-		pod.Namespace, pod.Name = "n", []string{"a", "b", "c", "s0"}[w.rand.IntN(4)]
+		pod := podtest.New("n/"+[]string{"a", "b", "c", "s0"}[w.rand.IntN(4)], podtest.UID(""))
 		if w.rand.IntN(8) == 0 {
 			pod.Finalizers = []string{"example.com/held"}
 		}

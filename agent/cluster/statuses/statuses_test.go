@@ -72,8 +72,8 @@ func (s *server) do(a clienttesting.Action) (*v1.Pod, error) {
 		if *o.GracePeriodSeconds != 0 {
 			return nil, apierrors.NewBadRequest("a grace period")
 		}
-		return nil, s.api.delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Name: name, UID: *o.Preconditions.UID}}, *o.Preconditions.ResourceVersion)
+		return nil, s.api.delete(podtest.New(name, podtest.UID(*o.Preconditions.UID)),
+			*o.Preconditions.ResourceVersion)
 	default:
 		return s.api.tell(name)
 	}
