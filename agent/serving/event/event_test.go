@@ -97,7 +97,7 @@ func TestUIDOfTheNode(t *testing.T) {
 // An event of a container says where in the pod that stands.
 func TestOfContainer(t *testing.T) {
 	r, p := New(t.Context(), "node1"), pod("a")
-	p.Spec.InitContainers = []v1.Container{{Name: "first"}}
+	podtest.Containers("first!")(p)
 	r.Container(podspec.Ref{Pod: p, Container: "first"}, v1.EventTypeNormal, "Started", "x")
 	eventually(t, "remembered", func() bool { return len(r.List()) == 1 })
 	want := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "a",

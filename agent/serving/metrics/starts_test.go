@@ -233,7 +233,7 @@ func TestPodOfTheAPIServerStarts(t *testing.T) {
 		m, registry := fresh(t)
 		pod := testPod()
 		pod.Spec.InitContainers = nil
-		pod.Annotations = map[string]string{podspec.AnnotationSource: podspec.APISource}
+		podtest.Source(podspec.APISource)(pod)
 		pod.CreationTimestamp = metav1.Now()
 		time.Sleep(time.Second)
 		pending := v1.PodStatus{Phase: v1.PodPending}

@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // exposed returns the lines of metrics with that prefix.
@@ -81,12 +82,10 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/nfs",state="desired_stat
 
 // Mounts of images count once the images were pulled; the runtime decides whether they succeed.
 func TestImageVolumesCounted(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{
-		Volumes: []v1.Volume{{Name: "i", VolumeSource: v1.VolumeSource{
-			Image: &v1.ImageVolumeSource{}}}, {Name: "e"}},
-		Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{
-			{Name: "i"}, {Name: "i"}, {Name: "e"}}}},
-	}}
+	image := v1.Volume{Name: "i", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}}
+	pod := podtest.New("", podtest.Containers("c"), podtest.Mounts(image, v1.Volume{Name: "e"}))
+	mounts := &pod.Spec.Containers[0].VolumeMounts
+	*mounts = append(*mounts, v1.VolumeMount{Name: "i"})
 	refused := "failed to mount image volume: " + crierrors.ErrImageVolumeMountFailed.Error() + ": x"
 	for name, test := range map[string]struct {
 		err  error

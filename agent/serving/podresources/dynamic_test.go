@@ -17,10 +17,9 @@ import (
 
 // Each container has the claims that it uses, with all devices that drivers prepared.
 func TestDynamicResources(t *testing.T) {
-	pod := podtest.New("p", podtest.Containers("main", "other"))
-	pod.Spec.ResourceClaims = []v1.PodResourceClaim{
-		{Name: "gpu", ResourceClaimName: ptr.To("gpus")}, {Name: "nic", ResourceClaimName: ptr.To("nics")}}
-	pod.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "gpu", Request: "one"}}
+	pod := podtest.New("p", podtest.Containers("main", "other"), podtest.Claims("gpu/one=gpus", "nic=nics"))
+	claimed := &pod.Spec.Containers[0].Resources.Claims
+	*claimed = (*claimed)[:1] // nic is used by no container
 	s := Snapshot{Pods: []*v1.Pod{pod}, Claims: func(uid types.UID) []claims.Prepared {
 		if uid != "p" {
 			return nil

@@ -14,7 +14,7 @@ import (
 
 // aPod has a container in every possible state.
 func aPod() *v1.Pod {
-	pod := podtest.New("ns/p", podtest.UID("u"), podtest.Containers("init!"))
+	pod := podtest.New("ns/p", podtest.UID("u"), podtest.Containers("init!", "new?"))
 	ended := func(id string) *v1.ContainerStateTerminated {
 		return &v1.ContainerStateTerminated{ContainerID: id}
 	}
@@ -36,14 +36,11 @@ func aPod() *v1.Pod {
 		{Name: "removed", State: v1.ContainerState{Terminated: ended("sim://removed")}},
 		{Name: "unwritten", State: v1.ContainerState{Terminated: ended("sim://unwritten")}},
 	} {
-		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: s.Name})
+		podtest.Containers(s.Name)(pod)
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, s)
 	}
 	pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init",
 		State: v1.ContainerState{Terminated: ended("sim://now")}}}
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{
-		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "new"},
-	}}
 	return pod
 }
 
