@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,8 +53,7 @@ func TestOwnDriver(t *testing.T) {
 			t.Fatal(err)
 		}
 		drivers.manager = manager
-		pod := podtest.New("p", podtest.Containers("main"))
-		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "cpus", ResourceClaimName: ptr.To("c")}}
+		pod := podtest.New("p", podtest.Containers("main"), podtest.Claims("cpus=c"))
 		if err := manager.Prepare(t.Context(), pod); (err == nil) != on {
 			t.Fatalf("the driver is on: %v; %v", on, err)
 		}

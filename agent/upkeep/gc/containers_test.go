@@ -8,11 +8,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -36,10 +36,7 @@ func node(now time.Time) []cri.Pod {
 func podsOf(phases map[types.UID]v1.PodPhase, from string) func(types.UID) (*v1.Pod, bool) {
 	return func(uid types.UID) (*v1.Pod, bool) {
 		phase, known := phases[uid]
-		return &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{podspec.AnnotationSource: from}},
-			Status:     v1.PodStatus{Phase: phase},
-		}, known
+		return podtest.New(string(uid), podtest.Source(from), podtest.Phase(phase)), known
 	}
 }
 

@@ -8,22 +8,20 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // started is a runtime with a pod of one container that follows the script.
 func started(t *testing.T, script string) (*runtime, *v1.Pod) {
 	t.Helper()
 	r := newRuntime("198.18.0.1", func() string { return "198.19.0.1" })
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{UID: "a", Name: "a", Namespace: "n",
-			Annotations: map[string]string{crisim.AnnotationPrefix + "main": script}},
-		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "app"}}},
-	}
+	pod := podtest.New("n/a", podtest.Annotations(crisim.AnnotationPrefix+"main", script),
+		podtest.Containers("main"))
+	pod.Spec.Containers[0].Image = "app"
 	act := podworker.Action{Kind: podworker.StartContainer, Container: "main"}
 	if err := r.do(t.Context(), pod, act); err == nil {
 		t.Error("a container starts without a sandbox")
