@@ -11,13 +11,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -64,10 +63,7 @@ func BenchmarkDevices(b *testing.B) {
 // admit plans a container that wants so many devices, and calls Allocate for them.
 func admit(ctx context.Context, b *testing.B, manager *devicemanager.Plugins,
 	machine *topology.Machine, ids int) time.Duration {
-	amount := v1.ResourceList{benchResource: *resource.NewQuantity(int64(ids), resource.DecimalSI)}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
-		{Name: "main", Resources: v1.ResourceRequirements{Limits: amount, Requests: amount}},
-	}}}
+	pod := podtest.New("", podtest.Containers(fmt.Sprintf("main %s=%d", benchResource, ids)))
 	begin := time.Now()
 	view := allocation.View{
 		Machine: machine, Inventory: manager.Inventory(),

@@ -62,7 +62,7 @@ func BenchmarkTopologyWrites(b *testing.B) {
 // exclusivePod returns a pod with an exclusive CPU.
 func exclusivePod(name string) *v1.Pod {
 	pod := hollowPod(name)
-	pod.Spec.Containers[0].Resources = podtest.Container("main cpu=1 memory=16Mi").Resources
+	pod.Spec.Containers[0].Resources = podtest.Requirements("cpu=1 memory=16Mi")
 	return pod
 }
 

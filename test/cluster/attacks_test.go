@@ -136,15 +136,20 @@ func (a *attacked) check() {
 	}
 }
 
-// pod makes a pod on the node; without change it is an ordinary one.
-func (a *attacked) pod(name string, change func(*v1.Pod)) {
-	a.t.Helper()
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: a.n.Name,
+// podOn returns an ordinary pod for the node.
+func podOn(node, name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: node,
 		AutomountServiceAccountToken:  ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To[int64](1),
 		Tolerations:                   []v1.Toleration{{Operator: v1.TolerationOpExists}},
 		Containers:                    []v1.Container{{Name: "main", Image: "registry.test/work:1"}},
 	}}
+}
+
+// pod makes a pod on the node; without change it is an ordinary one.
+func (a *attacked) pod(name string, change func(*v1.Pod)) {
+	a.t.Helper()
+	p := podOn(a.n.Name, name)
 	if change != nil {
 		change(p)
 	}

@@ -93,12 +93,7 @@ func TestHostilePods(t *testing.T) {
 	}
 	pods := hostilePods()
 	for name, h := range pods {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: n.Name,
-			AutomountServiceAccountToken:  ptr.To(false),
-			TerminationGracePeriodSeconds: ptr.To[int64](1),
-			Tolerations:                   []v1.Toleration{{Operator: v1.TolerationOpExists}},
-			Containers:                    []v1.Container{{Name: "main", Image: "registry.test/work:1"}},
-		}}
+		p := podOn(n.Name, name)
 		h.change(p)
 		_, err := c.Client.CoreV1().Pods(c.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
 		if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -124,8 +125,7 @@ func newLabelingAgent(t *testing.T, labels *selinux.Labels) diskAgent {
 
 // podOf returns a pod that has the volumes of these claims.
 func podOf(uid string, claims ...string) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: "shop", UID: types.UID(uid)},
-		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	pod := podtest.New("shop/"+uid, podtest.Containers("c"))
 	c := &pod.Spec.Containers[0]
 	for _, claim := range claims {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
