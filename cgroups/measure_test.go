@@ -14,10 +14,7 @@ func TestOperationsAreMeasured(t *testing.T) {
 	rewritable(t)
 	ctx, registry := t.Context(), metrics.NewKubeRegistry()
 	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")
-	tree, err := New(h.config(Config{Registry: registry}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{Registry: registry})
 	pod := testPod("b1", "cpu=500m..")
 	for _, err := range []error{
 		tree.EnsureNode(ctx, Resources{}), madePod(ctx, tree, pod, PodOptions{}),

@@ -63,11 +63,8 @@ func TestMemoryQoSFiles(t *testing.T) {
 	ctx := t.Context()
 	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")
 	registry := metrics.NewKubeRegistry()
-	tree, err := New(h.config(Config{
-		MemoryQoS: MemoryQoS{On: true, Reserve: true}, Registry: registry}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{
+		MemoryQoS: MemoryQoS{On: true, Reserve: true}, Registry: registry})
 	if err := tree.EnsureNode(ctx, NodeResources(list("memory=8Gi"), 0)); err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,7 @@ func TestMissingPod(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	pod := testPod("b1", "cpu=1..")
 	if Exists(tree) || MissingPod(tree, pod) != h.mount+"/cpu/kubepods/burstable/podb1" {
 		t.Errorf("before it is made: %t, %q", Exists(tree), MissingPod(tree, pod))

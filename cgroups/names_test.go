@@ -67,10 +67,7 @@ func TestParsePod(t *testing.T) {
 
 func TestUIDStaysInside(t *testing.T) {
 	h := newHost(t).unified(allControllers, "/kubepods", "/other")
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	for _, uid := range []string{"", "/../../other", "a/b"} {
 		if err := madePod(t.Context(), tree, testPod(uid, ""), PodOptions{}); err == nil {
 			t.Errorf("EnsurePod takes UID %q", uid)

@@ -38,10 +38,7 @@ func TestReserveFiles(t *testing.T) {
 	rewritable(t)
 	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable",
 		"/kubepods/besteffort")
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	limits := func(burstable, bestEffort string) {
 		t.Helper()
 		expect(t, h.mount+"/kubepods/burstable", "memory.max", burstable)

@@ -72,10 +72,7 @@ func TestReservedMemoryIsKept(t *testing.T) {
 		min              string
 	}{{true, false, "67108864"}, {true, true, ""}, {false, false, ""}} {
 		h := newHost(t).unified(allControllers, "/kubepods", "/daemons")
-		tree, err := New(h.config(Config{MemoryQoS: MemoryQoS{On: tc.on}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := h.tree(Config{MemoryQoS: MemoryQoS{On: tc.on}})
 		r := ReservedResources(reserved, tc.compressible)
 		if err := tree.EnforceReserved(t.Context(), "/daemons", r); err != nil {
 			t.Fatal(err)
@@ -95,10 +92,7 @@ func TestReservedHugePages(t *testing.T) {
 	reserved := list("cpu=500m memory=64Mi")
 	for _, compressible := range []bool{false, true} {
 		h := newHost(t).unified(allControllers, "/daemons")
-		tree, err := New(h.config(Config{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := h.tree(Config{})
 		r := ReservedResources(reserved, compressible)
 		if err := tree.EnforceReserved(t.Context(), "/daemons", r); err != nil {
 			t.Fatal(err)

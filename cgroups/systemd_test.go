@@ -73,10 +73,7 @@ func (b *fakeBus) record(verb, name string, properties []dbus.Property) {
 }
 
 func newSystemdTree(t *testing.T, h host) (*Tree, *fakeBus) {
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	b := &fakeBus{units: map[string]bool{}, result: "done"}
 	tree.driver = Systemd
 	tree.systemd = &systemd{unified: true, connect: b.connect}

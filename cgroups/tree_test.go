@@ -44,6 +44,15 @@ func (h host) mkdir(dir string) {
 	}
 }
 
+func (h host) tree(c Config) *Tree {
+	h.t.Helper()
+	tree, err := New(h.config(c))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return tree
+}
+
 // unified makes it a cgroup v2 host with these groups and controllers.
 func (h host) unified(controllers string, groups ...string) host {
 	for _, g := range append(groups, "/") {
@@ -98,10 +107,7 @@ func TestUnified(t *testing.T) {
 	rewritable(t)
 	ctx := t.Context()
 	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	node := NodeResources(list("cpu=4 memory=8Gi"), 500)
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
@@ -175,10 +181,7 @@ func orphans(t *testing.T, tree *Tree, live ...string) string {
 
 func TestUnifiedWithoutOptionalControllers(t *testing.T) {
 	h := newHost(t).unified("cpuset cpu memory", "/kubepods", "/kubepods/burstable")
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	if err := tree.EnsureNode(t.Context(), Resources{Shares: 1024, Pids: 5}); err != nil {
 		t.Fatal(err)
 	}
@@ -200,10 +203,7 @@ func TestLegacy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tree, err := New(h.config(Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := h.tree(Config{})
 	node := NodeResources(list("cpu=4 memory=8Gi"), 500)
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
