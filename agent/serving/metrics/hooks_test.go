@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/pods/handler"
 	"github.com/numalet/numalet/internal/metric/metrictest"
@@ -15,11 +14,7 @@ import (
 // TestHooksAndNamespaces: hooks that fell back to plain HTTP or were cut off in a sleep, sandboxes
 // with a user namespace, and ephemeral containers are counted; others are not.
 func TestHooksAndNamespaces(t *testing.T) {
-	registry := metrics.NewKubeRegistry()
-	m, err := New(Config{Registry: registry, Node: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, registry := fresh(t)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, brokenOff := handler.New(handler.Config{}).Run(over,

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/cpuset"
 
@@ -38,11 +37,7 @@ func TestExclusiveCPUsPerNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := metrics.NewKubeRegistry()
-	m, err := New(Config{Registry: registry, Node: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, registry := fresh(t)
 	m.CPUs(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
 	m.CPUs(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
 	const name = "kubelet_cpu_manager_allocation_per_numa"

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
@@ -14,11 +13,7 @@ import (
 // Memory and devices count by their nodes. What containers of a pod hold one after the other counts
 // once, and series that are no longer held disappear.
 func TestPlacedPerNode(t *testing.T) {
-	registry := metrics.NewKubeRegistry()
-	m, err := New(Config{Registry: registry, Node: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, registry := fresh(t)
 	zero, both := topology.NewNodeSet(0), topology.NewNodeSet(0, 1)
 	gpus := func(ids ...string) []allocation.DeviceSet {
 		d := allocation.DeviceSet{Resource: "example.com/gpu", IDs: ids}

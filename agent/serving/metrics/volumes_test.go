@@ -45,11 +45,7 @@ func exposed(t *testing.T, r metrics.KubeRegistry, prefix string) string {
 
 // A measurement replaces the previous one, so that volumes that are gone disappear.
 func TestVolumesMeasured(t *testing.T) {
-	registry := metrics.NewKubeRegistry()
-	m, err := New(Config{Registry: registry, Node: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, registry := fresh(t)
 	m.Volumes(volume.Measured{Desired: map[string]int{"kubernetes.io/secret": 7},
 		Rooms: []volume.VolumeRoom{{Namespace: "shop", Claim: "gone"}}})
 	m.Volumes(volume.Measured{
@@ -98,11 +94,7 @@ func TestImageVolumesCounted(t *testing.T) {
 		"not pulled":      {&cri.StartError{Reason: cri.ReasonImagePull}, "0 0 0"},
 		"something else":  {errors.New("x"), "0 0 0"},
 	} {
-		registry := metrics.NewKubeRegistry()
-		m, err := New(Config{Registry: registry, Node: "n"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, registry := fresh(t)
 		m.Started(pod, &pod.Spec.Containers[0], test.err)
 		var got []string
 		for _, counter := range []string{"requested", "mounted_succeed", "mounted_errors"} {
