@@ -57,9 +57,7 @@ func TestBeginsAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t)
-				n.register()
-				n.mirrors.Heard()
+				n := heard(t)
 				n.mirrors.Wrote(first)
 				was := n.tells(test.told)
 				for _, c := range test.changes {

@@ -25,9 +25,7 @@ func TestNoNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t)
-				n.register()
-				n.mirrors.Heard()
+				n := heard(t)
 				var at []time.Duration
 				refused, began := true, time.Now()
 				n.api.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object,

@@ -34,9 +34,7 @@ func TestLostAnswers(t *testing.T) {
 		for name, effect := range map[string]bool{"in vain": false, "with effect": true} {
 			t.Run(verb+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					n := newNode(t)
-					n.register()
-					n.mirrors.Heard()
+					n := heard(t)
 					n.authorize()
 					if verb == "delete" {
 						n.mirrors.Wrote(begins(static("h1")))
@@ -90,9 +88,7 @@ func (n node) loseOne(verb string, effect bool) {
 // not get it: requests become less and less frequent.
 func TestTheNameIsTakenElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.register()
-		n.mirrors.Heard()
+		n := heard(t)
 		n.authorize()
 		other := static("other")
 		other.Spec.NodeName = "node2"

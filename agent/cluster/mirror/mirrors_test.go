@@ -86,6 +86,14 @@ func (n node) watch() {
 	synctest.Wait()
 }
 
+// heard returns a node that is registered and has heard of all static pods.
+func heard(t *testing.T) node {
+	n := newNode(t)
+	n.register()
+	n.mirrors.Heard()
+	return n
+}
+
 // mirror returns the API server's pod with the static pod's name; nil: there is none.
 func (n node) mirror() *v1.Pod {
 	n.Helper()
@@ -194,9 +202,7 @@ func TestHalfDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t)
-				n.register()
-				n.mirrors.Heard()
+				n := heard(t)
 				n.mirrors.Wrote(begins(static("h1")))
 				n.watch()
 				marked := n.mirror().DeepCopy()
@@ -221,9 +227,7 @@ func TestHalfDeleted(t *testing.T) {
 // then the second one's. An irrelevant change of the static pod sends no request.
 func TestOneFollowsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.register()
-		n.mirrors.Heard()
+		n := heard(t)
 		n.mirrors.Wrote(begins(static("h1")))
 		n.watch()
 		n.mirrors.Wrote(begins(static("h2")))
@@ -254,9 +258,7 @@ func TestOneFollowsAnother(t *testing.T) {
 // mirror pod is created when it is gone.
 func TestTheNameIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.register()
-		n.mirrors.Heard()
+		n := heard(t)
 		other := static("other")
 		other.Annotations = nil
 		pods := n.api.CoreV1().Pods("kube-system")
