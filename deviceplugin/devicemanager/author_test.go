@@ -70,6 +70,15 @@ func (r *rig) register(name, resource string) error {
 	return registerWith(r.t, r.dir, v1beta1.Version, name, resource)
 }
 
+// joins has a plugin of that author serve its socket, and register.
+func (r *rig) joins(name string, a *authored) {
+	r.t.Helper()
+	r.author(name, a)
+	if err := r.register(name, gpu); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // lists returns lists of n devices.
 func lists(n ...int) chan []*v1beta1.Device {
 	out := make(chan []*v1beta1.Device, 8)
@@ -89,10 +98,7 @@ func devices(n int) (out []*v1beta1.Device) {
 func TestAllocateAnswersBeyondBounds(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := &authored{lists: lists(1)}
-	r.author("p.sock", plugin)
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", plugin)
 	r.untilConnected(gpu)
 	envs := func(n, size int) map[string]string {
 		out := map[string]string{}
@@ -135,10 +141,7 @@ func TestLongErrorIsCut(t *testing.T) {
 	plugin.allocate = func() (*v1beta1.AllocateResponse, error) {
 		return nil, status.Error(codes.FailedPrecondition, long)
 	}
-	r.author("p.sock", plugin)
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", plugin)
 	r.untilConnected(gpu)
 	for verbosity, wholes := range map[int]int{3: 0, 4: 1} {
 		log := recorder(verbosity)
@@ -178,10 +181,7 @@ func TestTwoAnswersForOneContainer(t *testing.T) {
 			{Envs: map[string]string{"A": "first"}}, {Envs: map[string]string{"A": "second"}},
 		}}, nil
 	}
-	r.author("p.sock", plugin)
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", plugin)
 	r.untilConnected(gpu)
 	log := recorder(0)
 	answer, err := r.Allocate(klog.NewContext(t.Context(), log.logger), gpu, []string{"gpu-0"})
@@ -233,10 +233,7 @@ func TestPluginSaysThatItIsUnavailable(t *testing.T) {
 	plugin.allocate = func() (*v1beta1.AllocateResponse, error) {
 		return nil, status.Error(codes.Unavailable, "just a moment")
 	}
-	r.author("p.sock", plugin)
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", plugin)
 	r.untilConnected(gpu)
 	_, err := r.Allocate(t.Context(), gpu, []string{"gpu-0"})
 	const want = "rpc error: code = Unavailable desc = just a moment"
@@ -251,10 +248,7 @@ func TestEmptyFirstList(t *testing.T) {
 		Capacity: time.Hour, Allocatable: time.Hour, Empty: time.Hour,
 	}})
 	plugin := &authored{lists: lists(0)}
-	r.author("p.sock", plugin)
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", plugin)
 	const yet = "the plugin on p.sock has listed no devices yet"
 	inv := r.until("the empty list", func(inv Inventory) bool {
 		return inv.Resources[gpu].Problem == yet
@@ -268,10 +262,7 @@ func TestEmptyFirstList(t *testing.T) {
 	}
 	// an update of the plugin, whose first list is empty too
 	next := &authored{lists: lists(0)}
-	r.author("q.sock", next)
-	if err := r.register("q.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("q.sock", next)
 	eventually(t, "the new one's list to be read", func() bool { return len(next.lists) == 0 })
 	if res := r.Inventory().Resources[gpu]; !res.Connected || res.Capacity != 3 {
 		t.Errorf("beside a newcomer that has listed nothing yet the resource is %+v", res)
@@ -284,10 +275,7 @@ func TestEmptyFirstList(t *testing.T) {
 
 func TestEmptyListAfterItsGrace(t *testing.T) {
 	r := newRig(t, Config{Graces: Graces{Capacity: time.Hour, Empty: time.Nanosecond}})
-	r.author("p.sock", &authored{lists: lists(0)})
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", &authored{lists: lists(0)})
 	if res := r.untilConnected(gpu); len(res.Devices) != 0 || res.Arriving {
 		t.Errorf("the resource is %+v", res)
 	}
@@ -308,10 +296,7 @@ func TestRegisteredBeforeServing(t *testing.T) {
 		!strings.Contains(res.Early, "--device-plugin-strict-registration") {
 		t.Errorf("is said: %q", res.Early)
 	}
-	r.author("q.sock", &authored{lists: lists(2)})
-	if err := r.register("q.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("q.sock", &authored{lists: lists(2)})
 	inv := r.until("the newer plugin", func(inv Inventory) bool {
 		return inv.Resources[gpu].Capacity == 2
 	})
@@ -331,10 +316,7 @@ func TestStrictRegistration(t *testing.T) {
 	if _, known := inv.Resources[gpu]; known || !strings.HasPrefix(inv.Refused[gpu], want) {
 		t.Errorf("the inventory is %+v", inv)
 	}
-	r.author("p.sock", &authored{lists: lists(1)})
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", &authored{lists: lists(1)})
 	r.untilConnected(gpu)
 	if inv := r.Inventory(); inv.Refused[gpu] != "" {
 		t.Errorf("the refusal is still told: %q", inv.Refused[gpu])

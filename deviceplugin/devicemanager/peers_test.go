@@ -23,10 +23,7 @@ func TestPeers(t *testing.T) {
 			ContainerResponses: []*v1beta1.ContainerAllocateResponse{{}},
 		}, nil
 	}
-	r.author("p.sock", plugin)
-	if err := r.register("p.sock", gpu); err != nil {
-		t.Fatal(err)
-	}
+	r.joins("p.sock", plugin)
 	r.untilConnected(gpu)
 	_, _ = r.Allocate(t.Context(), gpu, []string{"gpu-0"}) // fails
 	failing := r.Peers()[0].Failing()
