@@ -22,10 +22,7 @@ func TestRead(t *testing.T) {
 	for _, name := range mock.Names() {
 		t.Run(name, func(t *testing.T) {
 			l := newLibrary(t, name)
-			session, err := Driver{Library: l, Root: l.root}.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
+			session := l.open(t)
 			defer session.Close()
 			compare(t, l, session)
 			for _, order := range []string{"ecc 0 2", "remap 1 pending", "remap 2 failed",
@@ -63,10 +60,7 @@ func compare(t *testing.T, l *library, session gpu.Session) {
 // NVLinks that were up and are not any more count as down; a lost GPU is absent.
 func TestReadAfterFaults(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
-	session, err := Driver{Library: l, Root: l.root}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := l.open(t)
 	compare(t, l, session)
 	if err := l.rig.Do("links 2 3"); err != nil {
 		t.Fatal(err)
@@ -91,10 +85,7 @@ func TestReadMIG(t *testing.T) {
 	}
 	write(t, filepath.Join(l.root, "proc/driver/nvidia-caps/mig-minors"),
 		"config 1\nmonitor 2\ngpu1/gi1/access 138\ngpu1/gi1/ci0/access 139\n")
-	session, err := Driver{Library: l, Root: l.root}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := l.open(t)
 	got, err := session.Read()
 	if err != nil {
 		t.Fatal(err)
@@ -134,10 +125,7 @@ func TestWait(t *testing.T) {
 		{Device: l.device(t, 4), EventType: nvml.EventTypeDoubleBitEccError, EventData: 7,
 			GpuInstanceId: 2, ComputeInstanceId: 0},
 	}
-	session, err := Driver{Library: l, Root: l.root}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := l.open(t)
 	for _, want := range []gpu.Event{
 		{GPU: mock.UUID(3), Instance: -1, Compute: -1, Kind: gpu.XIDEvent, XID: 79},
 		{GPU: mock.UUID(4), Instance: 2, Compute: 0, Kind: gpu.DoubleBitEvent},
@@ -248,10 +236,7 @@ func TestOneOddGPU(t *testing.T) {
 			}
 			return d, opened
 		}
-		session, err := Driver{Library: l, Root: l.root}.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		session := l.open(t)
 		got, err := session.Read()
 		odd := []int{3, 5}
 		if ret != nvml.ERROR_NO_PERMISSION { // it only says that something is not known
@@ -270,10 +255,7 @@ func TestOneOddGPU(t *testing.T) {
 		}
 	}
 	l := newLibrary(t, "dgxh100")
-	session, err := Driver{Library: l, Root: l.root}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := l.open(t)
 	l.DeviceGetHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) {
 		return nil, nvml.ERROR_UNINITIALIZED
 	}
@@ -308,10 +290,7 @@ func TestMIGDeviceVanishes(t *testing.T) {
 			}
 			return d, opened
 		}
-		session, err := Driver{Library: l, Root: l.root}.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		session := l.open(t)
 		got, err := session.Read()
 		if err != nil || len(got.GPUs) != 8 || len(got.GPUs[1].Instances) != 2 ||
 			len(got.Warnings) != doubts {
@@ -337,10 +316,7 @@ func TestOlderLibrary(t *testing.T) {
 		}
 		return d, opened
 	}
-	session, err := Driver{Library: l, Root: l.root}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := l.open(t)
 	got, err := session.Read()
 	if err != nil || len(got.GPUs) != 8 || len(got.Warnings) != len(optional) {
 		t.Errorf("%d GPUs, said %q: %v", len(got.GPUs), got.Warnings, err)

@@ -31,6 +31,15 @@ type library struct {
 	lacks   []string       // missing functions
 }
 
+func (l *library) open(t *testing.T) gpu.Session {
+	t.Helper()
+	session, err := Driver{Library: l, Root: l.root}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
 // newLibrary also lays out the files of sysfs and proc that are read.
 func newLibrary(t *testing.T, name string) *library {
 	t.Helper()

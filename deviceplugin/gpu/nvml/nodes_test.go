@@ -14,10 +14,7 @@ import (
 func TestNodesThatDisagree(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	l.near = map[string]int{mock.UUID(5): 0}
-	session, err := Driver{Library: l, Root: l.root}.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := l.open(t)
 	defer session.Close()
 	got, err := session.Read()
 	if err != nil {
