@@ -12,9 +12,7 @@ import (
 
 func TestRequests(t *testing.T) {
 	of := func(containers ...string) *v1.Pod { return podtest.New("", podtest.Containers(containers...)) }
-	burstable, podLevel := of("c cpu=1 memory=1Gi"), of("c cpu=1 memory=1Gi")
-	burstable.Spec.Containers[0].Resources.Requests = podtest.Amounts("cpu=1 memory=512Mi")
-	podLevel.Spec.Resources = podLevel.Spec.Containers[0].Resources.DeepCopy()
+	podLevel := podtest.New("", podtest.Containers("c cpu=1 memory=1Gi"), podtest.Resources("cpu=1 memory=1Gi"))
 	for _, test := range []struct {
 		name string
 		pod  *v1.Pod
@@ -24,7 +22,7 @@ func TestRequests(t *testing.T) {
 		{"huge pages", of("c cpu=1 memory=1Gi hugepages-2Mi=1Gi x.io/y=1"),
 			wants{v1.ResourceMemory: gib, pages: gib}},
 		{"no pages", of("c cpu=1 memory=1Gi hugepages-2Mi=0"), want(1)},
-		{"burstable", burstable, nil},
+		{"burstable", of("c cpu=1 memory=512Mi..1Gi"), nil},
 		{"beside one without limits", of("c cpu=1 memory=1Gi", "bare"), nil},
 		{"pod level", podLevel, nil},
 	} {

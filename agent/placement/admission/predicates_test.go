@@ -87,9 +87,7 @@ func TestPredicates(t *testing.T) {
 		{"compares without the gate", handlers.Taints(false), func(p *v1.Pod) {
 			p.Spec.Tolerations = numbers("11")
 		}, tainted},
-		{"static", handlers.Taints(false), func(p *v1.Pod) {
-			p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
-		}, ""},
+		{"static", handlers.Taints(false), podtest.Source("file"), ""},
 		{"strict groups", handlers.GroupsPolicy(false), func(p *v1.Pod) {
 			p.Spec.SecurityContext.SupplementalGroupsPolicy =
 				ptr.To(v1.SupplementalGroupsPolicyStrict)

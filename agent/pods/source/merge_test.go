@@ -35,10 +35,6 @@ func testPod(name string, edits ...podtest.Option) *v1.Pod {
 
 func hostname(h string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Hostname = h } }
 func deleted(p *v1.Pod)               { p.DeletionTimestamp = ptr.To(metav1.NewTime(start)) }
-func phase(p *v1.Pod)                 { p.Status.Phase = v1.PodRunning }
-func annotate(k, v string) func(*v1.Pod) {
-	return func(p *v1.Pod) { p.Annotations = map[string]string{k: v} }
-}
 
 // story formats updates: "ADD a b".
 func story(updates []Update) []string {
@@ -66,31 +62,31 @@ func TestMerge(t *testing.T) {
 		"order is no matter": {pods: []*v1.Pod{before[3], before[2], before[1], before[0]}},
 		"all operations": {
 			pods: []*v1.Pod{testPod("new"), testPod("b", hostname("x")), testPod("c", deleted),
-				testPod("d", phase)},
+				testPod("d", podtest.Phase(v1.PodRunning))},
 			want: []string{"REMOVE a", "DELETE c", "RECONCILE d", "ADD new", "UPDATE b"}},
 		"emptied": {want: []string{"REMOVE a b c d"}},
-		"local annotations": {pods: []*v1.Pod{testPod("a", annotate(podspec.AnnotationSource, "x")),
-			testPod("b", annotate(podspec.AnnotationHash, "x")),
-			testPod("c", annotate(AnnotationSeen, "x")),
-			testPod("d", annotate("mine", "x"))}, want: []string{"UPDATE d"}},
+		"local annotations": {pods: []*v1.Pod{testPod("a", podtest.Annotations(podspec.AnnotationSource, "x")),
+			testPod("b", podtest.Annotations(podspec.AnnotationHash, "x")),
+			testPod("c", podtest.Annotations(AnnotationSeen, "x")),
+			testPod("d", podtest.Annotations("mine", "x"))}, want: []string{"UPDATE d"}},
 		"generation alone": {pods: []*v1.Pod{testPod("a", func(p *v1.Pod) { p.Generation = 3 }),
 			before[1], before[2], before[3]}},
 		"grace period": {pods: []*v1.Pod{testPod("a", deleted, func(p *v1.Pod) {
 			p.DeletionGracePeriodSeconds = ptr.To[int64](3)
 		}), before[1], before[2], before[3]}, want: []string{"DELETE a"}},
 		"same name": {pods: append(slices.Clone(before),
-			testPod("a", func(p *v1.Pod) { p.UID = "other" })),
+			testPod("a", podtest.UID("other"))),
 			left: []string{"ns/a: another pod of the source has the same namespace and name; " +
 				"rename one of them"}},
 		"same uid": {pods: append(slices.Clone(before),
-			testPod("e", func(p *v1.Pod) { p.UID = "a" })),
+			testPod("e", podtest.UID("a"))),
 			left: []string{"ns/e: another pod of the source has the same UID a; change " +
 				"metadata.uid"}},
 		"replaced under its name": {pods: []*v1.Pod{
-			testPod("a", func(p *v1.Pod) { p.UID = "other" }),
+			testPod("a", podtest.UID("other")),
 			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD a"}},
 		"renamed under its UID": {pods: []*v1.Pod{
-			testPod("new", func(p *v1.Pod) { p.UID = "a" }),
+			testPod("new", podtest.UID("a")),
 			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD new"}},
 		"moved under its UID": {pods: []*v1.Pod{
 			testPod("a", func(p *v1.Pod) { p.Namespace = "other" }),
@@ -138,7 +134,7 @@ func TestMergeFirstEmptySet(t *testing.T) {
 }
 
 func TestMergeKeepsItsInput(t *testing.T) {
-	given := testPod("a", annotate("x", "y"))
+	given := testPod("a", podtest.Annotations("x", "y"))
 	copied := given.DeepCopy()
 	old, _, _ := merge("file", nil, []*v1.Pod{given}, start)
 	handedOut := old["a"].pod.DeepCopy()
@@ -189,7 +185,7 @@ func drawSet(t *rapid.T) []*v1.Pod {
 		p.UID = types.UID(p.Name + rapid.SampledFrom([]string{"", "2"}).Draw(t, label+"uid"))
 		p.Spec.Hostname = rapid.SampledFrom([]string{"", "x"}).Draw(t, label+"host")
 		if rapid.Bool().Draw(t, label+"phase") {
-			phase(p)
+			podtest.Phase(v1.PodRunning)(p)
 		}
 		if rapid.IntRange(0, 3).Draw(t, label+"deleted") == 0 {
 			deleted(p)
@@ -357,7 +353,7 @@ func TestOneUIDInTwoSources(t *testing.T) {
 			}
 		}
 		one := testPod("a")
-		other := testPod("b", func(p *v1.Pod) { p.UID = one.UID })
+		other := testPod("b", podtest.UID(one.UID))
 		step(http, []*v1.Pod{other}, 0, "http ADD b")
 		step(file, []*v1.Pod{one}, 1, "file ADD a", "http REMOVE b")
 		step(http, []*v1.Pod{other, testPod("c")}, 1, "http ADD c")
