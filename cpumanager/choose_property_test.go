@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // choice is one call of Choose.
@@ -41,7 +42,7 @@ func drawChoice(t *rapid.T, odd, reuse bool) choice {
 	return c
 }
 
-func (c *choice) choose(t failer) {
+func (c *choice) choose(t topologytest.Failer) {
 	t.Helper()
 	s := newStatic(t, c.machine, cpuset.New(c.machine.Online().List()[0]))
 	got, err := s.Choose(c.free, c.reusable, c.n, c.hint)
@@ -88,9 +89,9 @@ func TestChooseSplitsFewCores(t *testing.T) {
 		if g.cachesPerNode*g.coresPerCache*g.threads > 12 {
 			t.Skip("too many CPUs to try all choices")
 		}
-		all := newMachine(t, g.spec()).Online()
+		all := topologytest.Of(t, g.spec()).Online()
 		g.offline = someOf(t, all, "offline").Difference(cpuset.New(0)).List()
-		c := choice{machine: newMachine(t, g.spec()), hint: anywhere}
+		c := choice{machine: topologytest.Of(t, g.spec()), hint: anywhere}
 		c.free = someOf(t, c.machine.Online(), "free")
 		c.n = rapid.IntRange(0, c.free.Size()).Draw(t, "n")
 		c.choose(t)
@@ -140,7 +141,7 @@ func subsets(set cpuset.CPUSet, size int) (out []cpuset.CPUSet) {
 
 func TestChooseTakesAWholeNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := choice{machine: newMachine(t, someGrid(t).spec()), hint: anywhere}
+		c := choice{machine: topologytest.Of(t, someGrid(t).spec()), hint: anywhere}
 		whole := rapid.SampledFrom(c.machine.NodeSet().IDs()).Draw(t, "node")
 		c.n = c.machine.CPUsOfNode(whole).Size()
 		c.free = someOf(t, c.machine.Online(), "free").Union(c.machine.CPUsOfNode(whole))
@@ -163,7 +164,7 @@ func TestChooseStaysInACache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := someGrid(t)
 		g.nodesPerSocket = max(g.nodesPerSocket, 1)
-		c := choice{machine: newMachine(t, g.spec())}
+		c := choice{machine: topologytest.Of(t, g.spec())}
 		home := c.machine.CPUsOfL3(rapid.SampledFrom(c.machine.L3s()).Draw(t, "cache"))
 		c.hint.Nodes = c.machine.NodesOf(home)
 		var room []int
@@ -256,5 +257,5 @@ func replugged(t *rapid.T, m *topology.Machine) *topology.Machine {
 	for i := range spec.CPUs {
 		spec.CPUs[i].Offline = i > 0 && offline.Contains(spec.CPUs[i].ID)
 	}
-	return newMachine(t, spec)
+	return topologytest.Of(t, spec)
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 func hintStrings(hints []topology.Hint) string {
@@ -42,7 +43,7 @@ func TestHints(t *testing.T) {
 		{"one node", laptop.spec(), "1-7", "", 4, "0 preferred"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := newMachine(t, c.spec)
+			m := topologytest.Of(t, c.spec)
 			got := newStatic(t, m, cpuset.New(0)).Supply(cpus(t, c.free), cpus(t, c.reusable), c.n).Hints()
 			if got == nil {
 				t.Fatal("nil is no preference, but this is a request")
@@ -65,7 +66,7 @@ func TestHintsAreAllSetsWithRoom(t *testing.T) {
 				spec.CPUs[i].Node *= 40
 			}
 		}
-		m := newMachine(t, spec)
+		m := topologytest.Of(t, spec)
 		free := someOf(t, m.Online(), "free")
 		reusable := cpuset.New()
 		if rapid.IntRange(0, 3).Draw(t, "reuse") == 0 {

@@ -10,9 +10,10 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
-func isolating(t failer, m *topology.Machine, reserved, isolated string,
+func isolating(t topologytest.Failer, m *topology.Machine, reserved, isolated string,
 	o cpumanager.Options) *cpumanager.Static {
 	t.Helper()
 	s, err := cpumanager.NewStatic(m, cpus(t, reserved), o)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // TestLending: lent CPUs are in no pool, and are nobody else's either.
@@ -72,13 +73,5 @@ func TestLending(t *testing.T) {
 
 func machineOf(t *testing.T, cpus int) *topology.Machine {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
-	for id := range cpus {
-		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Machine(t, []topology.Node{{ID: 0}}, cpus)
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // grid is a regular machine: so many of each inside the level above. A node has its own caches. If
@@ -75,24 +76,10 @@ func unequal(nodes ...[]int) topology.Spec {
 
 func (g grid) machine(t testing.TB) *topology.Machine {
 	t.Helper()
-	return newMachine(t, g.spec())
+	return topologytest.Of(t, g.spec())
 }
 
-type failer interface {
-	Helper()
-	Fatal(args ...any)
-}
-
-func newMachine(t failer, spec topology.Spec) *topology.Machine {
-	t.Helper()
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-func cpus(t failer, list string) cpuset.CPUSet {
+func cpus(t topologytest.Failer, list string) cpuset.CPUSet {
 	t.Helper()
 	set, err := cpuset.Parse(list)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // All CPUs come from the sockets of the hint's nodes, as far as these suffice.
@@ -17,7 +18,7 @@ func TestAlignBySocketChoice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := someGrid(t)
 		g.nodesPerSocket = max(g.nodesPerSocket, 1)
-		m := newMachine(t, g.spec())
+		m := topologytest.Of(t, g.spec())
 		free, hint := drawPool(t, m), drawHint(t, m)
 		if hint.Any {
 			return

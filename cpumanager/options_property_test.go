@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // oddMachine draws a machine with 1 to 8 threads per core; if odd, some may be offline, or the
@@ -17,14 +18,14 @@ import (
 func oddMachine(t *rapid.T, odd bool) *topology.Machine {
 	if odd && rapid.IntRange(0, 2).Draw(t, "unequal") == 0 {
 		cores := rapid.SliceOfN(rapid.IntRange(1, 6), 1, 5)
-		return newMachine(t, unequal(rapid.SliceOfN(cores, 1, 3).Draw(t, "nodes")...))
+		return topologytest.Of(t, unequal(rapid.SliceOfN(cores, 1, 3).Draw(t, "nodes")...))
 	}
 	g := someGrid(t)
 	if odd && rapid.Bool().Draw(t, "odd") {
-		all := newMachine(t, g.spec()).Online()
+		all := topologytest.Of(t, g.spec()).Online()
 		g.offline = someOf(t, all, "offline").Difference(cpuset.New(0)).List()
 	}
-	return newMachine(t, g.spec())
+	return topologytest.Of(t, g.spec())
 }
 
 // drawPool draws the free CPUs of a machine: few, most, or all but a few cores.

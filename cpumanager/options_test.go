@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 func TestParseOptions(t *testing.T) {
@@ -188,21 +189,21 @@ func TestChooseUnequalCores(t *testing.T) {
 		{[][]int{{2, 2, 1}, {2, 2}}, 6, onNodes(0), "0-3,5-6"},
 		{[][]int{{2, 2, 1}, {2, 2}}, 7, onNodes(1), "0-1,4-8"},
 	} {
-		s := newStaticWith(t, newMachine(t, unequal(c.nodes...)), cpuset.New(0),
+		s := newStaticWith(t, topologytest.Of(t, unequal(c.nodes...)), cpuset.New(0),
 			cpumanager.Options{FullPCPUsOnly: true})
-		online := newMachine(t, unequal(c.nodes...)).Online()
+		online := topologytest.Of(t, unequal(c.nodes...)).Online()
 		got, err := s.Choose(online, cpuset.New(), c.n, c.hint)
 		if err != nil || got.String() != c.want {
 			t.Errorf("%d of %v: got %s, %v; want %s", c.n, c.nodes, got, err, c.want)
 		}
 	}
-	reuse := newMachine(t, unequal([]int{3}, []int{5, 4, 4}))
+	reuse := topologytest.Of(t, unequal([]int{3}, []int{5, 4, 4}))
 	s := newStaticWith(t, reuse, cpuset.New(3), cpumanager.Options{FullPCPUsOnly: true})
 	got, err := s.Choose(cpus(t, "3-15"), cpus(t, "0-2"), 11, anywhere)
 	if err != nil || got.String() != "0-2,8-15" {
 		t.Errorf("reusing 0-2: got %s, %v; want 0-2,8-15", got, err)
 	}
-	s = newStaticWith(t, newMachine(t, unequal([]int{4, 1, 1})), cpuset.New(0),
+	s = newStaticWith(t, topologytest.Of(t, unequal([]int{4, 1, 1})), cpuset.New(0),
 		cpumanager.Options{FullPCPUsOnly: true})
 	const want = "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = " +
 		"6, requested CPUs = 3, CPUs per core = 4; what would fit now: 2 or 4 cpus"
@@ -231,7 +232,7 @@ func TestHintsOfWholeCores(t *testing.T) {
 }
 
 func TestHintsUnequalCores(t *testing.T) {
-	m := newMachine(t, unequal([]int{4, 4}, []int{3, 3}))
+	m := topologytest.Of(t, unequal([]int{4, 4}, []int{3, 3}))
 	whole := cpumanager.Options{FullPCPUsOnly: true}
 	for n, want := range map[int]string{
 		3: "1 preferred; 0-1", 4: "0 preferred; 0-1", 7: "0-1 preferred", 5: "",

@@ -9,14 +9,15 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
-func newStatic(t failer, m *topology.Machine, reserved cpuset.CPUSet) *cpumanager.Static {
+func newStatic(t topologytest.Failer, m *topology.Machine, reserved cpuset.CPUSet) *cpumanager.Static {
 	t.Helper()
 	return newStaticWith(t, m, reserved, cpumanager.Options{})
 }
 
-func newStaticWith(t failer, m *topology.Machine, reserved cpuset.CPUSet,
+func newStaticWith(t topologytest.Failer, m *topology.Machine, reserved cpuset.CPUSet,
 	o cpumanager.Options) *cpumanager.Static {
 	t.Helper()
 	s, err := cpumanager.NewStatic(m, reserved, o)
@@ -259,7 +260,7 @@ func TestChooseLargestNodeThatFits(t *testing.T) {
 		})
 	}
 	spec.Nodes = []topology.Node{{ID: 0}, {ID: 1}}
-	s := newStatic(t, newMachine(t, spec), cpuset.New(0))
+	s := newStatic(t, topologytest.Of(t, spec), cpuset.New(0))
 	got, err := s.Choose(cpus(t, "0-5"), cpuset.New(), 4, anywhere)
 	if err != nil || got.String() != "2-5" {
 		t.Errorf("got %s, %v; want 2-5", got, err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // adversary makes hint lists for n nodes that are hard to merge.
@@ -175,9 +176,5 @@ func ring(t testing.TB, n int) *topology.Machine {
 			L3: topology.L3ID(a),
 		})
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Of(t, spec)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/exhaustive"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // TestMergeDifferential compares 100,000 random merges with a search through all picks, each under
@@ -100,11 +101,7 @@ func randomMachine(t *testing.T, r *rand.Rand) *topology.Machine {
 	if len(spec.CPUs) == 0 {
 		spec.CPUs = []topology.CPU{{ID: 0, Node: spec.Nodes[0].ID}}
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Of(t, spec)
 }
 
 func distance(kind, a, b int, r *rand.Rand) int {

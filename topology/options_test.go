@@ -6,6 +6,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/exhaustive"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // fourNodes has nodes 0 and 2 close to each other, as well as 1 and 3; 0 and 1 are far apart.
@@ -20,11 +21,7 @@ func fourNodes(t *testing.T) *topology.Machine {
 		}
 		spec.Nodes = append(spec.Nodes, n)
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Of(t, spec)
 }
 
 func TestPreferClosest(t *testing.T) {

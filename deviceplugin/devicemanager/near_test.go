@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // dgx is a machine with plugins for its GPUs, whose ids say nothing, and its NICs, whose ids are PCI
@@ -23,10 +23,7 @@ type dgx struct {
 // newDGX numbers the GPUs in the order of order, an index for each.
 func newDGX(t testing.TB, name string, order []int) *dgx {
 	t.Helper()
-	m, err := discover.Fixture(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, name)
 	d := &dgx{m: m, taken: map[string]sets.Set[string]{},
 		gpus: Resource{Name: "nvidia.com/gpu", Connected: true, Addresses: map[string]string{}},
 		nics: Resource{Name: "rdma/nic", Connected: true}}

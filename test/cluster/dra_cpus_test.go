@@ -9,7 +9,7 @@ import (
 
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // cpuObjects are a class of dra-driver-cpu's devices and a template for three CPUs of one.
@@ -90,10 +90,7 @@ func TestCPUsByClaim(t *testing.T) {
 		return out
 	}
 	before := owned()
-	machine, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Fixture(t, "playground")
 	on := machine.CPUsOfNode(1)
 	for _, name := range []string{"claimed", "mirrored"} {
 		if cpus := before[name]; !cpus.IsSubsetOf(on) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const (
@@ -15,19 +16,13 @@ const (
 	huge  = v1.ResourceName("hugepages-1Gi")
 )
 
-type (
-	wants  = map[v1.ResourceName]uint64
-	failer interface {
-		Helper()
-		Fatal(args ...any)
-	}
-)
+type wants = map[v1.ResourceName]uint64
 
 // shape gives the GiB of each node and how many of them are in pages of 2 MiB. A node of 0 has no
 // memory; only node 0 has a CPU.
 type shape [][2]uint64
 
-func (s shape) machine(t failer) *topology.Machine {
+func (s shape) machine(t topologytest.Failer) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{CPUs: []topology.CPU{{ID: 0}}}
 	for i, size := range s {
@@ -37,15 +32,11 @@ func (s shape) machine(t failer) *topology.Machine {
 		}
 		spec.Nodes = append(spec.Nodes, n)
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Of(t, spec)
 }
 
 // static reserves 1 GiB on each node that has memory.
-func (s shape) static(t failer) *memory.Static {
+func (s shape) static(t topologytest.Failer) *memory.Static {
 	t.Helper()
 	reserved := memory.Amounts{}
 	for i, size := range s {

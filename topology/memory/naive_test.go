@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // naive implements the rules literally, over all sets of all nodes.
@@ -98,7 +99,7 @@ func (n naive) hints(w wants) (hints []topology.Hint) {
 }
 
 // withMemory drops the sets with a node without memory; they must not be preferred.
-func (n naive) withMemory(t failer, hints []topology.Hint) (out []topology.Hint) {
+func (n naive) withMemory(t topologytest.Failer, hints []topology.Hint) (out []topology.Hint) {
 	t.Helper()
 	for _, h := range hints {
 		bare := slices.ContainsFunc(h.Nodes.IDs(), func(id topology.NodeID) bool {

@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const gib = 1 << 30
@@ -33,10 +33,7 @@ func device(id string, healthy bool, nodes ...topology.NodeID) *devicemanager.De
 // known returns facts about the playground's machine: 4 nodes, each with 16 CPUs and 64 GiB.
 func known(t *testing.T) Facts {
 	t.Helper()
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	static, err := memory.New(m, memory.Amounts{0: {v1.ResourceMemory: 2 * gib}})
 	if err != nil {
 		t.Fatal(err)

@@ -16,15 +16,12 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/dra/places"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // TestCPUDevices: what is published has what nobody has by requests, and is found where it is.
 func TestCPUDevices(t *testing.T) {
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	all := m.Online().Difference(cpuset.New(0))
 	taken := m.CPUsOfNode(1)
 	devices := CPUs{Machine: m, All: all, Free: all.Difference(taken), Step: 2, Mapped: true}.Devices()
@@ -62,10 +59,7 @@ func (oneClass) Get(string) (*resourcev1.DeviceClass, error) {
 // TestSchedulerTakesCPUs: the scheduler's own allocator gives claims what they ask for of the devices,
 // in whole steps, and what it writes into the claim is what the node reads.
 func TestSchedulerTakesCPUs(t *testing.T) {
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	all := m.CPUsOfNode(0).Union(m.CPUsOfNode(1))
 	devices := CPUs{Machine: m, All: all, Free: all, Step: 2}.Devices()
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"},

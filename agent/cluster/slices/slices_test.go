@@ -25,7 +25,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra/places"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // rig is a follower of slices and an API server, in virtual time.
@@ -52,10 +52,7 @@ func run(t *testing.T, with []runtime.Object, test func(t *testing.T, r *rig)) {
 // of the API only, "": none. Nothing is deleted before the node is registered.
 func serve(t *testing.T, version string, with []runtime.Object, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "dgx-h100")
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{api: fake.NewClientset(with...), served: version}
 		began := time.Now()

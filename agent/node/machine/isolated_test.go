@@ -6,22 +6,15 @@ import (
 
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // isolatingMachine has eight CPUs; the kernel isolates 1 and 4-6.
 func isolatingMachine(t *testing.T) *topology.Machine {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id % 4), Isolated: id == 1 || 4 <= id && id <= 6,
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Machine(t, []topology.Node{{ID: 0}}, 8, func(c *topology.CPU) {
+		c.Core, c.Isolated = c.Core%4, c.ID == 1 || 4 <= c.ID && c.ID <= 6
+	})
 }
 
 func TestIsolatedByFlag(t *testing.T) {

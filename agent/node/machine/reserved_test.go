@@ -9,18 +9,13 @@ import (
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // TestReservedByOptions: the policy's options decide which CPUs a number of reserved CPUs means.
 func TestReservedByOptions(t *testing.T) {
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
-	for id := range 8 { // the second threads of four cores are 4-7
-		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id % 4)})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// The second threads of four cores are 4-7.
+	m := topologytest.Machine(t, []topology.Node{{ID: 0}}, 8, func(c *topology.CPU) { c.Core %= 4 })
 	reservation := nodestatus.Reservation{
 		Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1500m")},
 	}
@@ -38,12 +33,7 @@ func TestReservedByOptions(t *testing.T) {
 
 // TestIgnoredEviction: pods may request what hard eviction keeps free, where that is ignored.
 func TestIgnoredEviction(t *testing.T) {
-	m, err := topology.NewMachine(topology.Spec{
-		Nodes: []topology.Node{{ID: 0, MemoryBytes: 8 << 30}}, CPUs: []topology.CPU{{ID: 0}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Machine(t, []topology.Node{{ID: 0, MemoryBytes: 8 << 30}}, 1)
 	cfg, err := config.FromArgs([]string{"--root-dir=" + t.TempDir(),
 		"--eviction-hard=memory.available<1Gi,nodefs.available<10%", "--kube-reserved=memory=1Gi"})
 	if err != nil {

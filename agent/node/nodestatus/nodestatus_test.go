@@ -8,30 +8,17 @@ import (
 
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 func machine(t *testing.T) *topology.Machine {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{
-		{
-			ID: 0, MemoryBytes: 4 << 30,
-			HugePages: []topology.HugePages{{PageBytes: 2 << 20, Count: 256}},
-		},
-		{
-			ID: 1, MemoryBytes: 4 << 30,
-			HugePages: []topology.HugePages{{PageBytes: 2 << 20, Count: 256}},
-		},
-	}}
-	for id := range 4 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Node: topology.NodeID(id / 2), Core: topology.CoreID(id), Offline: id == 3,
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	pages := []topology.HugePages{{PageBytes: 2 << 20, Count: 256}}
+	nodes := []topology.Node{{ID: 0, MemoryBytes: 4 << 30, HugePages: pages},
+		{ID: 1, MemoryBytes: 4 << 30, HugePages: pages}}
+	return topologytest.Machine(t, nodes, 4, func(c *topology.CPU) {
+		c.Node, c.Offline = topology.NodeID(c.ID/2), c.ID == 3
+	})
 }
 
 func expect(t *testing.T, got v1.ResourceList, want string) {

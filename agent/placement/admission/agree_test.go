@@ -31,6 +31,7 @@ import (
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const (
@@ -69,10 +70,7 @@ func TestDryRunAgreesWithAdmission(t *testing.T) {
 func smallMachines(t *testing.T) []*topology.Machine {
 	var out []*topology.Machine
 	for _, name := range discover.FixtureNames() {
-		m, err := discover.Fixture(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := topologytest.Fixture(t, name)
 		if m.Online().Size() <= 64 && m.NodeSet().Len() <= 8 {
 			out = append(out, m)
 		}
@@ -105,11 +103,7 @@ func (w *world) machine(t *testing.T, builtIn []*topology.Machine) *topology.Mac
 			})
 		}
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Of(t, spec)
 }
 
 // world is a random node and the pods that come to it.

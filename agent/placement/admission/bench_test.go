@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const crowd = 2000
@@ -29,21 +30,10 @@ func roomOf(b *testing.B, pods int) machine.Hardware { return roomWith(b, pods, 
 
 // roomWith is a machine with room for many pods and that many CPUs on two NUMA nodes, one of them reserved.
 func roomWith(b *testing.B, pods, cpus int) machine.Hardware {
-	spec := topology.Spec{}
-	for n := range 2 {
-		spec.Nodes = append(spec.Nodes, topology.Node{ID: topology.NodeID(n), MemoryBytes: 1 << 42})
-		for c := range cpus / 2 {
-			id := n*cpus/2 + c
-			spec.CPUs = append(spec.CPUs, topology.CPU{
-				ID: id, Core: topology.CoreID(id), Node: topology.NodeID(n),
-				Socket: topology.SocketID(n),
-			})
-		}
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		b.Fatal(err)
-	}
+	nodes := []topology.Node{{ID: 0, MemoryBytes: 1 << 42}, {ID: 1, MemoryBytes: 1 << 42}}
+	m := topologytest.Machine(b, nodes, cpus, func(c *topology.CPU) {
+		c.Node, c.Socket = topology.NodeID(c.ID/(cpus/2)), topology.SocketID(c.ID/(cpus/2))
+	})
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		b.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // plugins is a device manager made of funcs; calls counts Allocate.
@@ -122,14 +123,7 @@ func (d *desk) hear() []string {
 
 func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0, MemoryBytes: 16 << 30}}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Machine(t, []topology.Node{{ID: 0, MemoryBytes: 16 << 30}}, 8)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // isolating has CPUs of the desk's machine isolated, of eight of which the first is reserved.
@@ -72,10 +72,7 @@ func TestIsolatedCPUsAreCountedApart(t *testing.T) {
 
 // What a node cannot follow is refused by the annotation's name.
 func TestPlacementOfCPUs(t *testing.T) {
-	laptop, err := discover.Fixture("laptop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	laptop := topologytest.Fixture(t, "laptop")
 	static, err := cpumanager.NewStatic(laptop, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

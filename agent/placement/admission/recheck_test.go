@@ -15,21 +15,15 @@ import (
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // threads is a machine of four cores, CPU n and n+4 each; some are offline. Core 0 is reserved.
 func threads(t *testing.T, at *cpumanager.Static, offline ...int) machine.Hardware {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0, MemoryBytes: 16 << 30}}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id % 4), Offline: slices.Contains(offline, id),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Machine(t, []topology.Node{{ID: 0, MemoryBytes: 16 << 30}}, 8, func(c *topology.CPU) {
+		c.Core, c.Offline = c.Core%4, slices.Contains(offline, c.ID)
+	})
 	h := machine.Hardware{
 		Machine: m, Allocatable: nodestatus.Allocatable(m, nodestatus.Reservation{MaxPods: 100}),
 	}
@@ -37,6 +31,7 @@ func threads(t *testing.T, at *cpumanager.Static, offline ...int) machine.Hardwa
 		h.CPUs = at.On(m)
 		return h
 	}
+	var err error
 	h.CPUs, err = cpumanager.NewStatic(m, cpuset.New(0, 4), cpumanager.Options{FullPCPUsOnly: true})
 	if err != nil {
 		t.Fatal(err)

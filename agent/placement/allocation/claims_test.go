@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // beside is a pod with four exclusive CPUs in its container, which uses these claims.
@@ -36,10 +36,7 @@ func use(name string, nodes ...topology.NodeID) claim.Use {
 }
 
 func claimView(t *testing.T, rules topology.Rules, uses ...claim.Use) View {
-	machine, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Fixture(t, "playground")
 	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // Two CPUs a node, of which CPU 0 is reserved; node 0 is close to node 2, and node 1 to node 3.
@@ -25,10 +26,7 @@ func TestPlanPrefersCloseNodes(t *testing.T) {
 			})
 		}
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Of(t, spec)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // licensed is a pod with two CPUs of its own that uses a license.
@@ -37,10 +37,7 @@ type way struct {
 }
 
 func newWay(t *testing.T) *way {
-	machine, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Fixture(t, "playground")
 	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

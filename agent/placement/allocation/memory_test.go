@@ -14,30 +14,23 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const gib = 1 << 30
 
-type failer interface {
-	Helper()
-	Fatal(args ...any)
-}
-
 // withMemory gives the view's nodes so much memory each, in GiB, of which pages are huge and 1 is
 // reserved on node 0.
-func withMemory(t failer, v View, total, pages uint64) View {
+func withMemory(t topologytest.Failer, v View, total, pages uint64) View {
 	t.Helper()
 	spec := v.Machine.Spec()
 	for i := range spec.Nodes {
 		spec.Nodes[i].MemoryBytes = total * gib
 		spec.Nodes[i].HugePages = []topology.HugePages{{PageBytes: 2 << 20, Count: pages * 512}}
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Machine = m
-	v.Memory, err = memory.New(m, memory.Amounts{0: {v1.ResourceMemory: gib}})
+	var err error
+	v.Machine = topologytest.Of(t, spec)
+	v.Memory, err = memory.New(v.Machine, memory.Amounts{0: {v1.ResourceMemory: gib}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,16 +12,13 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // dgxView is a view of a DGX whose GPUs have ids in another order than their addresses.
 func dgxView(t *testing.T, policy topology.Policy) View {
 	v := claimView(t, topology.Rules{Policy: policy})
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "dgx-h100")
 	gpus := devicemanager.Resource{Name: "nvidia.com/gpu", Connected: true,
 		Addresses: map[string]string{}}
 	nics := devicemanager.Resource{Name: "rdma/nic", Connected: true}

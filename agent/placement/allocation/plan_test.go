@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // rig is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and
@@ -22,19 +23,11 @@ import (
 // node 1.
 func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 	t.Helper()
-	spec := topology.Spec{Name: "rig", Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
-	for id := range 16 {
-		core := id % 8
-		node := core / 4
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Node: topology.NodeID(node), Socket: topology.SocketID(node),
-			Core: topology.CoreID(core), L3: topology.L3ID(node * 4),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Machine(t, []topology.Node{{ID: 0}, {ID: 1}}, 16, func(c *topology.CPU) {
+		c.Core %= 8
+		node := int(c.Core) / 4
+		c.Node, c.Socket, c.L3 = topology.NodeID(node), topology.SocketID(node), topology.L3ID(node*4)
+	})
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

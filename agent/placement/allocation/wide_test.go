@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // wide is a machine of that many nodes with eight CPUs each, in sockets of four; CPU 0 is
@@ -47,10 +48,7 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 			}
 		}
 	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Of(t, spec)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

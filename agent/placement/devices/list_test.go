@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const gpu, nic = "example.com/gpu", "example.com/nic"
@@ -41,10 +41,7 @@ func TestList(t *testing.T) {
 		{Namespace: "team", Name: "gone", Resource: nic, IDs: []string{"nic-0"}},
 	}}
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "dgx-h100")
 	got := List(m, inventory, state, []cordon.Cordon{
 		{Resource: gpu, ID: "gpu-10", Reason: "hot", Since: since},
 		{Resource: gpu, ID: "gpu-11", Since: since},

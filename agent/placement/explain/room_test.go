@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // room is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and 8-11,
@@ -23,21 +24,12 @@ import (
 // nic-0 on node 1; the only fpga has no node.
 func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allocation.Room {
 	t.Helper()
-	spec := topology.Spec{Name: "rig", Nodes: []topology.Node{
-		{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30},
-	}}
-	for id := range 16 {
-		core := id % 8
-		n := core / 4
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Node: topology.NodeID(n), Socket: topology.SocketID(n),
-			Core: topology.CoreID(core), L3: topology.L3ID(n * 4),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := []topology.Node{{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30}}
+	m := topologytest.Machine(t, nodes, 16, func(c *topology.CPU) {
+		c.Core %= 8
+		n := int(c.Core) / 4
+		c.Node, c.Socket, c.L3 = topology.NodeID(n), topology.SocketID(n), topology.L3ID(n*4)
+	})
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), options)
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // twoNodes has four CPUs on each of two NUMA nodes; the tests reserve CPU 0.
@@ -306,18 +307,8 @@ func TestPlaceOnALiveNode(t *testing.T) {
 func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 	*admission.Queue, func()) {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{
-		{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30},
-	}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := []topology.Node{{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30}}
+	m := topologytest.Machine(t, nodes, 8, func(c *topology.CPU) { c.Node = topology.NodeID(c.ID / 4) })
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

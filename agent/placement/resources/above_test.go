@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // above is a node whose cgroups are a directory.
@@ -53,12 +54,7 @@ func newAbove(t *testing.T, percent int64, enforced ...string) *above {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := topology.NewMachine(topology.Spec{
-		Nodes: []topology.Node{{ID: 0, MemoryBytes: 8 << 30}}, CPUs: []topology.CPU{{ID: 0}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Machine(t, []topology.Node{{ID: 0, MemoryBytes: 8 << 30}}, 1)
 	h := machine.Hardware{Machine: m, Reservation: nodestatus.Reservation{Reserved: v1.ResourceList{
 		v1.ResourceMemory: resource.MustParse("1Gi"), "pid": resource.MustParse("1000"),
 	}}}

@@ -12,19 +12,13 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // TestCPUsOfDrivers: a container whose CPUs a driver hands out runs on these, or on what the driver
 // made of all that it has; it is moved only if it runs on others.
 func TestCPUsOfDrivers(t *testing.T) {
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Machine(t, []topology.Node{{ID: 0}}, 8)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err == nil {
 		static, err = static.Lending(cpuset.New(4, 5, 6, 7))

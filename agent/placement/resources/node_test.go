@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // world is a runtime and an observer with eight CPUs, and the assignments.
@@ -223,17 +224,7 @@ func eightCPUs(t testing.TB, offline ...int) *topology.Machine {
 // eightCPUsOn has these nodes; the CPUs are on the first.
 func eightCPUsOn(t testing.TB, nodes []topology.Node, offline ...int) *topology.Machine {
 	t.Helper()
-	spec := topology.Spec{Nodes: nodes}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id), Offline: slices.Contains(offline, id),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Machine(t, nodes, 8, func(c *topology.CPU) { c.Offline = slices.Contains(offline, c.ID) })
 }
 
 func plainNode(t *testing.T) (*world, *Loop) {

@@ -16,22 +16,14 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // caches is a machine of two nodes, each with two caches of two cores.
 func caches(t *testing.T) *topology.Machine {
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4),
-			L3: topology.L3ID(id / 2 * 2),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Machine(t, []topology.Node{{ID: 0}, {ID: 1}}, 8, func(c *topology.CPU) {
+		c.Node, c.L3 = topology.NodeID(c.ID/4), topology.L3ID(c.ID/2*2)
+	})
 }
 
 // tried returns a result for a plan with these containers, by name.

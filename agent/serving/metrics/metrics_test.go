@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 func TestReasonLabel(t *testing.T) {
@@ -27,16 +28,9 @@ func TestReasonLabel(t *testing.T) {
 }
 
 func TestExclusiveCPUsPerNode(t *testing.T) {
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 2}}}
-	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4 * 2),
-		})
-	}
-	machine, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Machine(t, []topology.Node{{ID: 0}, {ID: 2}}, 8, func(c *topology.CPU) {
+		c.Node = topology.NodeID(c.ID / 4 * 2)
+	})
 	m, registry := fresh(t)
 	m.CPUs(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
 	m.CPUs(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))

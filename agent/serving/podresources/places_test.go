@@ -14,15 +14,12 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // A watch tells where the devices of pods and of plugins are, and that this has changed.
 func TestPlacesAreWatched(t *testing.T) {
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "dgx-h100")
 	pod := podtest.New("train", podtest.UID("1"), podtest.Containers("main cpu=1"))
 	held := func(address string) allocation.State {
 		return allocation.State{Pods: map[types.UID]allocation.Pod{pod.UID: {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cmd/numalet-lab/rig"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -57,10 +57,7 @@ func TestPoliciesFromFiles(t *testing.T) {
 			"topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"false\"}\n",
 		"d/30.yaml": "not read",
 	})
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	o := Policies{
 		Words: "none",
 		Configs: []string{
@@ -126,10 +123,7 @@ func TestBadConfigs(t *testing.T) {
 		"ok.yaml": head,
 		"d/x":     "",
 	})
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	for want, o := range map[string]Policies{
 		"policy typo: config file " + dir + "/typo.yaml: cpuManagerPolcy: unknown field": {
 			Configs: []string{dir + "/typo.yaml"}},

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 func TestParseMachines(t *testing.T) {
@@ -42,10 +42,7 @@ func TestParseInvented(t *testing.T) {
 
 // TestOffer: a machine offers its own devices, or those that were invented for it.
 func TestOffer(t *testing.T) {
-	m, err := discover.Fixture("eight-node")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "eight-node")
 	own, err := offer(m, nil)
 	if err != nil || own.Resources["example.com/gpu"].Allocatable == 0 {
 		t.Errorf("its own: %+v, %v; want GPUs", own.Resources, err)

@@ -8,16 +8,13 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // A node's devices are in slices of its machine's drivers, each with its NUMA node, at most as many
 // in one as the API takes.
 func TestSlices(t *testing.T) {
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "dgx-h100")
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}
 	inventory, err := offer(m, nil)
 	if err != nil || checkSlices(inventory) != nil {
@@ -58,10 +55,7 @@ func TestSlices(t *testing.T) {
 
 // What the API would refuse is refused at the start.
 func TestUnpublishable(t *testing.T) {
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "dgx-h100")
 	inventory, err := offer(m, []Invented{{"example.com/GPU_1", 1}})
 	if err != nil {
 		t.Fatal(err)

@@ -4,16 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // Under every policy only pods that ask for isolated CPUs get them, and pods that ask for whole
 // cores hold the CPUs that complete their cores. The rig checks each plan.
 func TestIsolatedMix(t *testing.T) {
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	s, err := NewSite(SiteConfig{Machine: m, IsolatedCPUs: "2-5,34-37,16-19,48-51"})
 	if err != nil || s.IsolatedCPUs.Size() != 16 {
 		t.Fatalf("isolated are %s, %v", s.IsolatedCPUs, err)

@@ -9,15 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 func site(t testing.TB, machine string, devices ...string) *Site {
 	t.Helper()
-	m, err := discover.Fixture(machine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, machine)
 	s, err := NewSite(SiteConfig{Machine: m, Devices: devices})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // Every built-in mix fits every built-in machine with GPUs.
@@ -260,10 +261,7 @@ func TestShares(t *testing.T) {
 }
 
 func TestSites(t *testing.T) {
-	m, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, "playground")
 	for entry, want := range map[string]string{
 		"gpu=1":             "example.com/nic 4, nvidia.com/gpu 4",
 		"fpga=2@1,3":        "example.com/fpga 4, example.com/nic 4, nvidia.com/gpu 8",

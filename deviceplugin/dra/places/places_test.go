@@ -10,7 +10,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // attributes makes attributes of strings, ints and lists of them.
@@ -39,11 +39,7 @@ func attributes(of map[resourcev1.QualifiedName]any) (
 
 func machine(t *testing.T) *topology.Machine {
 	t.Helper()
-	m, err := discover.Fixture("dgx-h100")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return topologytest.Fixture(t, "dgx-h100")
 }
 
 // Every way in which drivers say where a device is, and what is made of wrong ones.

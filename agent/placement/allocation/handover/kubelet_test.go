@@ -19,9 +19,9 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 var online = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)
@@ -228,10 +228,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 
 // TestExportedIsTakenOver: what is exported, read as the kubelet's, is what was.
 func TestExportedIsTakenOver(t *testing.T) {
-	machine, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Fixture(t, "playground")
 	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -383,10 +380,7 @@ func TestKnownResources(t *testing.T) {
 // A kubelet starts with the file only if each CPU is in its default set or somebody's own, and no
 // reserved one is missing there.
 func TestExportWithIsolatedCPUs(t *testing.T) {
-	machine, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Fixture(t, "playground")
 	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err == nil {
 		static, err = static.Isolating(cpuset.New(2, 3, 10))

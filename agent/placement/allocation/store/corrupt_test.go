@@ -21,9 +21,9 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
-	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // foreign is a file of assignments and how it is read.
@@ -36,10 +36,7 @@ type foreign struct {
 // stateFiles are those of a state: ours, and the three of the kubelet.
 func stateFiles(t *testing.T) []foreign {
 	t.Helper()
-	machine, err := discover.Fixture("playground")
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine := topologytest.Fixture(t, "playground")
 	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)

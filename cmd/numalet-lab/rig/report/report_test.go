@@ -11,7 +11,7 @@ import (
 
 	"github.com/numalet/numalet/cmd/numalet-lab/rig"
 	"github.com/numalet/numalet/internal/goldentest"
-	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // sample is a small comparison.
@@ -23,10 +23,7 @@ func sample(t *testing.T, wait time.Duration) rig.Report {
 // sampleOf is a small comparison on the machine. Its clock ticks evenly, so its times are always the same.
 func sampleOf(t *testing.T, machine, mixName string, wait time.Duration) rig.Report {
 	t.Helper()
-	m, err := discover.Fixture(machine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := topologytest.Fixture(t, machine)
 	site, err := rig.NewSite(rig.SiteConfig{Machine: m})
 	if err != nil {
 		t.Fatal(err)
