@@ -3,6 +3,8 @@ package podspec
 import (
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -20,8 +22,7 @@ func TestFieldPath(t *testing.T) {
 
 // Of what the API server has for the node, the mirror pods are never run; the list stays as it is.
 func TestWithoutMirrors(t *testing.T) {
-	shown, run := &v1.Pod{}, &v1.Pod{}
-	shown.Annotations = map[string]string{AnnotationMirror: ""}
+	shown, run := podtest.New("a", podtest.Annotations(AnnotationMirror, "")), podtest.New("b")
 	all := []*v1.Pod{shown, run}
 	if got := WithoutMirrors(all); len(got) != 1 || got[0] != run || all[0] != shown {
 		t.Errorf("%v are to run", got)
