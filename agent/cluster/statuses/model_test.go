@@ -129,7 +129,7 @@ func (w *world) deliver(set []*v1.Pod) {
 	}
 	w.lookAtNames(w.keeps.Saw(set, w.now))
 	there := map[types.UID]bool{}
-	for _, pod := range mirror.Split(set) {
+	for _, pod := range podspec.WithoutMirrors(set) {
 		there[pod.UID] = true
 		p := w.pods[pod.UID]
 		if p == nil {

@@ -18,10 +18,10 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/node/nodestatus"
+	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/placement/admission"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/report"
@@ -81,7 +81,7 @@ func offline(t *testing.T, inventory devicemanager.Inventory, state allocation.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := agent.Offline(cfg, inventory, state)
+	s, err := placement.Offline(cfg, inventory, state)
 	if err != nil {
 		t.Fatal(err)
 	}
