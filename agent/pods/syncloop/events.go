@@ -26,7 +26,9 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		switch u.Op {
 		case source.ADD, source.UPDATE:
 			e.Kind = pod.Desired
-			e.Why, e.Grace, _ = l.cfg.Doomed(p)
+			if why, grace, is := l.cfg.Doomed(p); is {
+				e.Why, e.Grace = why, grace
+			}
 		case source.DELETE:
 			e.Kind = pod.Deleted
 		case source.RETRY:
