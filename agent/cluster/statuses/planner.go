@@ -211,8 +211,8 @@ func (b *Planner) lackedLocked(p *local) bool {
 	return !p.since.IsZero() && !p.First && b.remoteLocked(p) != nil
 }
 
-// told reports whether the API server has the newest status of a pod here, or has no pod for it.
-func (b *Planner) told(uid types.UID) bool {
+// isPublished reports whether the API server has the newest status of a pod here, or has no pod for it.
+func (b *Planner) isPublished(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.pods[uid]

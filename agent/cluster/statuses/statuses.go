@@ -26,26 +26,26 @@ type Config struct {
 	Registry metrics.KubeRegistry
 	// Tell receives events of pods; nil: nobody does.
 	Tell func(about runtime.Object, eventType, reason, message string)
-	// Told is called with the UID of a pod of the node when the API server has its newest status; nil:
+	// Published is called with the UID of a pod of the node when the API server has its newest status; nil:
 	// nothing is. It must not block.
-	Told func(types.UID)
+	Published func(types.UID)
 }
 
 // Statuses writes the statuses of the node's pods to the API server.
 type Statuses struct {
-	client  kubernetes.Interface
-	told    func(types.UID)
-	tell    func(about runtime.Object, eventType, reason, message string)
-	planner *Planner
-	queue   *requests.Queue[types.UID]
-	took    *metrics.Histogram
+	client    kubernetes.Interface
+	published func(types.UID)
+	tell      func(about runtime.Object, eventType, reason, message string)
+	planner   *Planner
+	queue     *requests.Queue[types.UID]
+	took      *metrics.Histogram
 }
 
 // New returns a Statuses that knows no pods.
 func New(c Config) (*Statuses, error) {
-	w := &Statuses{client: c.Client, tell: c.Tell, told: c.Told, planner: NewPlanner()}
-	if w.told == nil {
-		w.told = func(types.UID) {}
+	w := &Statuses{client: c.Client, tell: c.Tell, published: c.Published, planner: NewPlanner()}
+	if w.published == nil {
+		w.published = func(types.UID) {}
 	}
 	var s metric.Set
 	w.took = s.Histogram("kubelet_pod_status_sync_duration_seconds",
@@ -86,9 +86,9 @@ func (w *Statuses) Synced(ctx context.Context) bool {
 	return true
 }
 
-// Told reports whether the API server has the newest status of a pod of the node, or nothing to have
+// IsPublished reports whether the API server has the newest status of a pod of the node, or nothing to have
 // it.
-func (w *Statuses) Told(uid types.UID) bool { return w.planner.told(uid) }
+func (w *Statuses) IsPublished(uid types.UID) bool { return w.planner.isPublished(uid) }
 
 // next sends the next request about a pod.
 func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
@@ -112,8 +112,8 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 
 // news says that the API server has the newest status of a pod, if it has.
 func (w *Statuses) news(uid types.UID) {
-	if w.Told(uid) {
-		w.told(uid)
+	if w.IsPublished(uid) {
+		w.published(uid)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// told is a pod of which the API server was told this.
-func told(phase v1.PodPhase, reason string) *v1.Pod {
+// published is a pod whose status the API server has.
+func published(phase v1.PodPhase, reason string) *v1.Pod {
 	p := named("u", "a")
 	p.Status = v1.PodStatus{Phase: phase, Reason: reason, StartTime: &metav1.Time{},
 		ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: 2}}}
@@ -35,7 +35,7 @@ func TestEndsThatWereTold(t *testing.T) {
 	} {
 		s := New(Config{})
 		r := Reporter{Statuses: s, Terminations: lastWords{}}
-		p := told(v1.PodFailed, "Evicted")
+		p := published(v1.PodFailed, "Evicted")
 		begin(s, p)
 		before := s.List()[0].Status
 		s.write(pod.StatusAdmitted, uid("u"), "")
@@ -63,7 +63,7 @@ func TestFirstAndCleared(t *testing.T) {
 	var last Change
 	s := New(Config{Wrote: func(c Change) { last = c }})
 	r := Reporter{Statuses: s, Terminations: lastWords{}}
-	p := told(v1.PodRunning, "")
+	p := published(v1.PodRunning, "")
 	for _, step := range []struct {
 		name           string
 		do             func()
@@ -89,8 +89,8 @@ func TestFirstAndCleared(t *testing.T) {
 // A spec that changes after the pod's end is one that its status is of: nobody takes it up.
 func TestGenerationAfterTheEnd(t *testing.T) {
 	s := New(Config{})
-	s.write(pod.StatusPending, told(v1.PodSucceeded, ""), "")
-	changed := told(v1.PodSucceeded, "")
+	s.write(pod.StatusPending, published(v1.PodSucceeded, ""), "")
+	changed := published(v1.PodSucceeded, "")
 	changed.Generation = 4
 	s.write(pod.StatusKept, changed, "")
 	if got := s.List()[0].Status.ObservedGeneration; got != 4 {

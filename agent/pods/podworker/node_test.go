@@ -51,9 +51,9 @@ type node struct {
 	probed map[string]status.Probed
 	// claimants are pods that hold claims.
 	claimants map[types.UID]bool
-	// tells: others are told of pods; told has those whose newest status they know.
-	tells bool
-	told  map[types.UID]bool
+	// tells: others are told of pods; published has those whose newest status they know.
+	tells     bool
+	published map[types.UID]bool
 	// late: the runtime's lists have sandboxes as ready that were stopped.
 	late bool
 }
@@ -65,7 +65,7 @@ func newNode(t *testing.T) *node {
 		begun: time.Now(),
 	}
 	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone, Known: Known{
-		Probed: n.found, Holds: n.holds, Told: n.isTold,
+		Probed: n.found, Holds: n.holds, IsPublished: n.isPublished,
 		Due: func(*v1.Pod, time.Time) time.Time {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -87,10 +87,10 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-func (n *node) isTold(uid types.UID) bool {
+func (n *node) isPublished(uid types.UID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.tells || n.told[uid]
+	return !n.tells || n.published[uid]
 }
 
 func (n *node) holds(uid types.UID) bool {

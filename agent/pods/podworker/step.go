@@ -41,8 +41,8 @@ type input struct {
 	lost string
 	// due is the time from which the volumes are to be updated; zero: not now.
 	due time.Time
-	// tells: others are told of the pod. told: they know its newest status.
-	tells, told bool
+	// tells: the pod's statuses are published. published: the newest one is.
+	tells, published bool
 }
 
 // step decides on the next action for a pod, if any.

@@ -13,7 +13,7 @@ import (
 func (p *plan) stopAll() {
 	p.d.Deadline = await.Earlier(p.memory.deadline, p.now.Add(p.grace()))
 	if stop := p.stopInOrder(); len(stop.IDs) > 0 {
-		if p.awaitsTold() {
+		if p.awaitsPublished() {
 			return
 		}
 		stop.Grace = StopGrace(p.d.Deadline.Sub(p.now))
@@ -33,14 +33,14 @@ func (p *plan) stopAll() {
 // pod is not ready any more; it is at most a quarter of the grace period, and a part of it.
 const telling = time.Second
 
-// awaitsTold reports whether others should first hear that the pod is not ready any more. The status
-// that says so follows from this decision.
-func (p *plan) awaitsTold() bool {
+// awaitsPublished reports whether the status that says that the pod is not ready any more should be
+// published first. That status follows from this decision.
+func (p *plan) awaitsPublished() bool {
 	if !p.tells || !p.Unready() || p.memory.end.stopping {
 		return false
 	}
 	p.d.TellBy = await.Earlier(p.memory.tellBy, p.now.Add(min(telling, p.d.Deadline.Sub(p.now)/4)))
-	if !p.now.Before(p.d.TellBy) || !p.memory.tellBy.IsZero() && p.told {
+	if !p.now.Before(p.d.TellBy) || !p.memory.tellBy.IsZero() && p.published {
 		return false
 	}
 	p.d.wakeAt(p.d.TellBy)

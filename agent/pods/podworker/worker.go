@@ -164,7 +164,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.history.recall = &Done{}
 	}
 	mayAct := w.turns.mayAct(p, l.Pod, d.Action)
-	w.awaitsTold(p, !d.TellBy.IsZero() && d.Action == nil)
+	w.noteAwaitsPublished(p, !d.TellBy.IsZero() && d.Action == nil)
 	switch {
 	case d.State == Finished && l.remove():
 		w.remove(p)
@@ -177,7 +177,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	case d.Action != nil:
 		w.act(ctx, p, l.version, report)
-	case !d.TellBy.IsZero() && w.cfg.Told(p.uid): // there was nothing to tell
+	case !d.TellBy.IsZero() && w.cfg.IsPublished(p.uid): // there was nothing to tell
 	case d.Wake.IsZero():
 		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	default:
@@ -186,8 +186,8 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	return false
 }
 
-// awaitsTold notes whether Told concerns the pod.
-func (w *Workers) awaitsTold(p *worker, is bool) {
+// noteAwaitsPublished notes whether Published concerns the pod.
+func (w *Workers) noteAwaitsPublished(p *worker, is bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p.telling = is
@@ -241,8 +241,8 @@ func (c Config) decide(l look, m *memory) Decision {
 	if c.Lost != nil && l.Stop == nil && alive(l.observed) {
 		in.lost = c.Lost(l.Pod)
 	}
-	if c.Told != nil {
-		in.tells, in.told = true, c.Told(l.Pod.UID)
+	if c.IsPublished != nil {
+		in.tells, in.published = true, c.IsPublished(l.Pod.UID)
 	}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {

@@ -55,9 +55,9 @@ type Known struct {
 	// Failed says, by container id, why a container has to be stopped whatever its probes say: a device
 	// that it has failed. It is started again as one that failed its liveness probe. nil: none has to.
 	Failed func(types.UID) map[string]string
-	// Told reports whether those who are told of pods know the newest status of one. Its change is
-	// followed by Workers.Told. A nil function: nobody is told.
-	Told func(types.UID) bool
+	// IsPublished reports whether the newest status of a pod is published. When that changes,
+	// Workers.Published is called. A nil function: statuses are not published.
+	IsPublished func(types.UID) bool
 	// HooksPending returns, by container, the attempts whose postStart hooks an earlier run of the
 	// agent did not finish; nil: there are none.
 	HooksPending func(*v1.Pod) map[string]uint32
@@ -165,9 +165,9 @@ func (w *Workers) Wake(uid types.UID) {
 	}
 }
 
-// Told is Wake for a pod that waits until others know of it, and for no other: what a pod that has ended
-// says again would be told again.
-func (w *Workers) Told(uid types.UID) {
+// Published wakes a pod that waits until its newest status is published, and no other: a pod that has
+// ended would report its status once more, and that would be published again.
+func (w *Workers) Published(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p, ok := w.pods[uid]; ok && p.telling {

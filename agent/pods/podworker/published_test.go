@@ -46,7 +46,7 @@ func TestToldBeforeItIsStopped(t *testing.T) {
 				n.Update(Desired{Pod: pod})
 				n.at(10 * time.Second)
 				n.mu.Lock()
-				n.log, n.tells, n.told = nil, true, map[types.UID]bool{}
+				n.log, n.tells, n.published = nil, true, map[types.UID]bool{}
 				n.mu.Unlock()
 				if test.told == 0 {
 					n.tell("a")
@@ -71,9 +71,9 @@ func TestToldBeforeItIsStopped(t *testing.T) {
 // tell has others know the newest status of a pod.
 func (n *node) tell(uid types.UID) {
 	n.mu.Lock()
-	n.told[uid] = true
+	n.published[uid] = true
 	n.mu.Unlock()
-	n.Told(uid)
+	n.Published(uid)
 }
 
 // A container that was told to stop gets its shorter grace at once, whoever knows of it.
@@ -128,7 +128,7 @@ func TestToldOfAnEndedPod(t *testing.T) {
 		n := newNode(t)
 		pod := podOf("a", "Always web")
 		n.mu.Lock()
-		n.tells, n.told = true, map[types.UID]bool{}
+		n.tells, n.published = true, map[types.UID]bool{}
 		n.mu.Unlock()
 		n.Update(Desired{Pod: pod})
 		n.at(10 * time.Second)
