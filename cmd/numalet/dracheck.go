@@ -56,7 +56,7 @@ func (f *draCheckFlags) complete(plugin check.Config) error {
 
 func (f *draCheckFlags) check(ctx context.Context, plugin check.Config) (check.Report, error) {
 	cfg := dracheck.Config{
-		Socket: f.driver, CDI: f.cdi, Patience: plugin.Patience, Told: plugin.Told,
+		Socket: f.driver, CDI: f.cdi, Patience: plugin.Patience, OnResult: plugin.OnResult,
 		Command: plugin.Command, Driver: f.driver, Output: plugin.Output,
 	}
 	var err error

@@ -115,9 +115,9 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	f.cfg.Output = log
 	text := &check.Text{W: stdout, Width: cli.Width(stdout), Long: f.long}
 	asText := f.format == "text" || f.out != ""
-	var untold error // errors of writing text
+	var writeErr error // errors of writing text
 	if asText {
-		f.cfg.Told = func(r check.Result) { untold = errors.Join(untold, text.Result(r)) }
+		f.cfg.OnResult = func(r check.Result) { writeErr = errors.Join(writeErr, text.Result(r)) }
 	}
 	report, err := f.check(ctx)
 	err = errors.Join(err, check.WriteTranscript(transcript, report.Transcript))
@@ -126,9 +126,9 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	}
 	if asText {
 		_, err := fmt.Fprintln(stdout, report.Summary())
-		untold = errors.Join(untold, err)
+		writeErr = errors.Join(writeErr, err)
 	}
-	return report.Good(), errors.Join(untold, f.write(result, stdout, report))
+	return report.Good(), errors.Join(writeErr, f.write(result, stdout, report))
 }
 
 func (f *pluginCheckFlags) check(ctx context.Context) (check.Report, error) {

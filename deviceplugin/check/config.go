@@ -31,8 +31,8 @@ type Config struct {
 	// Patience is the plugin's deadline for everything; the default is 10 s, as the kubelet waits
 	// for a plugin that has registered.
 	Patience time.Duration
-	// Told gets each result as it comes. Optional.
-	Told func(Result)
+	// OnResult gets each result as it comes. Optional.
+	OnResult func(Result)
 	// Output gets what Command writes. Optional.
 	Output io.Writer
 }
@@ -66,8 +66,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Patience = cmp.Or(c.Patience, 10*time.Second)
 	c.Nodes = cmp.Or(c.Nodes, topology.NewNodeSet(0))
 	c.Output = cmp.Or[io.Writer](c.Output, io.Discard)
-	if c.Told == nil {
-		c.Told = func(Result) {}
+	if c.OnResult == nil {
+		c.OnResult = func(Result) {}
 	}
 	return c, nil
 }

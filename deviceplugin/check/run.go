@@ -114,7 +114,7 @@ func (b *bench) performAll(ctx context.Context) Report {
 				report.Devices = len(b.resource().Devices)
 			}
 			report.Results = append(report.Results, result)
-			b.cfg.Told(result)
+			b.cfg.OnResult(result)
 		}
 	}
 	who, _ := b.heard.introduction()

@@ -79,8 +79,8 @@ func TestRegistryHasOtherTypes(t *testing.T) {
 	if p := <-taken; p.Name != "gpu.example.com" || p.Endpoint != driver.Endpoint {
 		t.Errorf("taken in as %+v", p)
 	}
-	eventually(t, "the driver to be told", func() bool { return len(driver.Told()) == 1 })
-	if told := driver.Told()[0]; !told.PluginRegistered || len(r.Peers()) > 0 {
+	eventually(t, "the driver to be told", func() bool { return len(driver.Notified()) == 1 })
+	if told := driver.Notified()[0]; !told.PluginRegistered || len(r.Peers()) > 0 {
 		t.Errorf("told %v, peers %+v", told, r.Peers())
 	}
 }

@@ -145,12 +145,12 @@ func counts(t *testing.T, from metrics.Gatherer) map[string]uint64 {
 func TestRefused(t *testing.T) {
 	n := newNode(t, nil)
 	d := dratest.Start(t, dratest.Config{Registry: n.registry, Versions: []string{"1.0.0"}})
-	n.eventually("an answer", func() bool { return len(d.Told()) > 0 })
+	n.eventually("an answer", func() bool { return len(d.Notified()) > 0 })
 	want := fmt.Sprintf("RegisterPlugin error -- plugin validation failed with err: invalid "+
 		"supported gRPC versions of DRA driver plugin %s at endpoint %s: none of services supported "+
 		`by the plugin (["1.0.0"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])`,
 		gpu, d.Endpoint)
-	if told := d.Told()[0]; told.PluginRegistered || told.Error != want {
+	if told := d.Notified()[0]; told.PluginRegistered || told.Error != want {
 		t.Errorf("told %v\nwant %s", told, want)
 	}
 	drivers, err := dra.New(dra.Config{})

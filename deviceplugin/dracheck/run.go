@@ -43,8 +43,8 @@ type Config struct {
 	CDI []string
 	// Patience is the driver's deadline for everything; the default is 10 s.
 	Patience time.Duration
-	// Told gets each result as it comes. Optional.
-	Told func(check.Result)
+	// OnResult gets each result as it comes. Optional.
+	OnResult func(check.Result)
 }
 
 // Find returns the socket of a driver in a plugin registry by the driver's name; "": of any.
@@ -139,8 +139,8 @@ func (b *bench) heard(string) stats.Handler { return b.said.Handler("check", "dr
 func Run(ctx context.Context, cfg Config) (report check.Report, err error) {
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
 	cfg.Output = cmp.Or[io.Writer](cfg.Output, io.Discard)
-	if cfg.Told == nil {
-		cfg.Told = func(check.Result) {}
+	if cfg.OnResult == nil {
+		cfg.OnResult = func(check.Result) {}
 	}
 	b := &bench{cfg: cfg, health: make(chan []dra.DeviceHealth, 1), said: check.NewTranscript()}
 	report = check.Report{Kind: "DRA driver", Began: time.Now()}
@@ -185,7 +185,7 @@ func (b *bench) performAll(ctx context.Context) (out []check.Result) {
 		}
 		r.Seconds = time.Since(began).Seconds()
 		out = append(out, r)
-		b.cfg.Told(r)
+		b.cfg.OnResult(r)
 	}
 	return out
 }

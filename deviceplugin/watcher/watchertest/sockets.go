@@ -36,11 +36,11 @@ type Sockets struct {
 	// Endpoint is the path of the plugin's own socket, Socket that in the plugin registry.
 	Endpoint, Socket string
 
-	cfg     Config
-	mu      sync.Mutex // guards the fields below
-	servers []*grpc.Server
-	told    []*registerapi.RegistrationStatus
-	made    int // connections to Endpoint
+	cfg      Config
+	mu       sync.Mutex // guards the fields below
+	servers  []*grpc.Server
+	notified []*registerapi.RegistrationStatus
+	made     int // connections to Endpoint
 }
 
 // counted counts the connections that a listener accepts.
@@ -146,11 +146,11 @@ func (s *Sockets) take() []*grpc.Server {
 	return out
 }
 
-// Told returns what the plugin was told of its registrations.
-func (s *Sockets) Told() []*registerapi.RegistrationStatus {
+// Notified returns the notices that the plugin got of its registrations.
+func (s *Sockets) Notified() []*registerapi.RegistrationStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.told)
+	return slices.Clone(s.notified)
 }
 
 // registration is the service by which the registry asks a plugin who it is.
@@ -166,10 +166,10 @@ func (r registration) GetInfo(context.Context, *registerapi.InfoRequest) (*regis
 	}, nil
 }
 
-func (r registration) NotifyRegistrationStatus(_ context.Context, told *registerapi.RegistrationStatus) (
+func (r registration) NotifyRegistrationStatus(_ context.Context, notice *registerapi.RegistrationStatus) (
 	*registerapi.RegistrationStatusResponse, error) {
 	r.sockets.mu.Lock()
 	defer r.sockets.mu.Unlock()
-	r.sockets.told = append(r.sockets.told, told)
+	r.sockets.notified = append(r.sockets.notified, notice)
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
