@@ -37,7 +37,7 @@ type world struct {
 	node    *v1.Node
 	drivers []csi.Node
 	ready   int
-	told    []string
+	events  []string
 	asked   map[string]int
 	writes  int
 	fail    error
@@ -65,7 +65,7 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 		Tell: func(_, reason, message string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.told = append(w.told, reason+": "+message)
+			w.events = append(w.events, reason+": "+message)
 		},
 		Ask:       func(driver string) { w.mu.Lock(); defer w.mu.Unlock(); w.asked[driver]++ },
 		Left:      func(driver string) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.left[driver] },
@@ -196,9 +196,9 @@ func TestCollision(t *testing.T) {
 		if _, labelled := node.Labels["rack"]; labelled || !slices.Equal(w.names(t), []string{"good"}) {
 			t.Errorf("taken are %v, the labels %v", w.names(t), node.Labels)
 		}
-		if len(w.told) != 1 || !strings.Contains(w.told[0], `detected topology value collision: driver reported `+
+		if len(w.events) != 1 || !strings.Contains(w.events[0], `detected topology value collision: driver reported `+
 			`"zone":"z2" but existing label is "zone":"z1"`) {
-			t.Errorf("told was %q", w.told)
+			t.Errorf("told was %q", w.events)
 		}
 		w.mu.Lock()
 		w.node = w.node.DeepCopy()
@@ -230,8 +230,8 @@ func TestInvalidTopology(t *testing.T) {
 				len(node.Labels) != 2 || w.Unready() != "" {
 				t.Errorf("with %q taken are %v, the labels %v", topology, w.names(t), node.Labels)
 			}
-			if len(w.told) != 1 || !strings.Contains(w.told[0], "CSI driver bad is not in the node's CSINode") {
-				t.Errorf("told was %q", w.told)
+			if len(w.events) != 1 || !strings.Contains(w.events[0], "CSI driver bad is not in the node's CSINode") {
+				t.Errorf("told was %q", w.events)
 			}
 		})
 	}

@@ -67,12 +67,12 @@ type Config struct {
 
 // Writer keeps the node's CSINode. Its methods are safe for concurrent use.
 type Writer struct {
-	cfg     Config
-	ready   atomic.Bool
-	told    complaint.Complaint[string] // Run's
-	problem complaint.Complaint[string] // Run's
-	started time.Time
-	periods periods
+	cfg      Config
+	ready    atomic.Bool
+	refusals complaint.Complaint[string] // Run's
+	problem  complaint.Complaint[string] // Run's
+	started  time.Time
+	periods  periods
 }
 
 // New returns a Writer for Run.
@@ -107,7 +107,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil && w.told.Lasts(): // somebody may change the label that is in the way
+		case err == nil && w.refusals.Lasts(): // somebody may change the label that is in the way
 			wait, failures = lastPause, 0
 		case err == nil:
 			failures = 0
@@ -168,7 +168,7 @@ func (w *Writer) tell(ctx context.Context, refused map[string]error) {
 		text += fmt.Sprintf("CSI driver %s is not in the node's CSINode, and no volume of it is scheduled "+
 			"here: %v. ", name, refused[name])
 	}
-	if w.told.Begins(text) {
+	if w.refusals.Begins(text) {
 		klog.FromContext(ctx).Error(nil, text)
 		w.cfg.Tell(v1.EventTypeWarning, ReasonRefused, text)
 	}

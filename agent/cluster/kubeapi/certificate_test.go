@@ -56,20 +56,20 @@ func TestWithoutCertificate(t *testing.T) {
 // TestChangedCertificate is told of once, within 10 s, or a second if it is the first.
 func TestChangedCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, told := &fakeManager{}, 0
+		m, reported := &fakeManager{}, 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		r := rotation{manager: m, changed: func() { told++ }, left: new(metric.Set).Gauge("left", "left")}
+		r := rotation{manager: m, changed: func() { reported++ }, left: new(metric.Set).Gauge("left", "left")}
 		go func() { _ = r.run(ctx) }()
 		m.current = &tls.Certificate{Leaf: &x509.Certificate{}}
 		time.Sleep(firstLook + time.Millisecond)
-		if told != 1 {
-			t.Errorf("the first certificate was told of %d times", told)
+		if reported != 1 {
+			t.Errorf("the first certificate was told of %d times", reported)
 		}
 		m.current = &tls.Certificate{Leaf: &x509.Certificate{}}
 		time.Sleep(3 * laterLook)
-		if told != 2 {
-			t.Errorf("two certificates were told of %d times", told)
+		if reported != 2 {
+			t.Errorf("two certificates were told of %d times", reported)
 		}
 		if m.stopped != 0 {
 			t.Error("certificates are no longer renewed")

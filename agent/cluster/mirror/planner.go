@@ -47,8 +47,8 @@ type line struct {
 	past types.UID
 	// taken is set if another pod has the name, and it is not known which.
 	taken bool
-	// untold is set if the API server did not say which when last asked.
-	untold bool
+	// holderUnknown is set if the API server did not say which when last asked.
+	holderUnknown bool
 	// homeless counts failures in a row because of the namespace; due is the time of the next try.
 	homeless int
 	due      time.Time
@@ -194,7 +194,7 @@ func (b *Planner) Answered(name types.NamespacedName, r Request, got *v1.Pod, er
 	defer b.dropLocked(name, l)
 	switch {
 	case err == nil:
-		l.taken, l.untold, l.homeless = false, false, 0
+		l.taken, l.holderUnknown, l.homeless = false, false, 0
 		l.answered(got, now)
 	case r.Verb != requests.Create && apierrors.IsNotFound(err):
 		l.taken = false
@@ -204,14 +204,14 @@ func (b *Planner) Answered(name types.NamespacedName, r Request, got *v1.Pod, er
 		l.homeless++
 	case r.Verb == requests.Create && apierrors.IsAlreadyExists(err):
 		l.taken = true
-		if l.untold { // it would again not say which
+		if l.holderUnknown { // it would again not say which
 			return err
 		}
 	case r.Verb == requests.Delete && apierrors.IsConflict(err): // it has another UID
 		l.taken = true
 	case r.Verb == requests.Get && apierrors.IsForbidden(err):
 		// There is none, or it belongs to another node.
-		l.taken, l.untold = false, true
+		l.taken, l.holderUnknown = false, true
 		return err
 	default:
 		return err

@@ -48,14 +48,14 @@ type podCertificates struct {
 //	               |                        |
 //	               `--> refused <-----------'
 type podCertificate struct {
-	key, chain     []byte // PEM; nil: none was issued yet
-	renew, expires time.Time
-	next           pendingCertificate // no name: nothing is asked for
-	refused        error              // for good
-	refusal        string             // the type of the condition that refused
-	toldOverdue    bool
-	toldExpired    bool
-	shown          certificateState
+	key, chain      []byte // PEM; nil: none was issued yet
+	renew, expires  time.Time
+	next            pendingCertificate // no name: nothing is asked for
+	refused         error              // for good
+	refusal         string             // the type of the condition that refused
+	reportedOverdue bool
+	reportedExpired bool
+	shown           certificateState
 }
 
 // pendingCertificate is a request that the signer has not answered.
@@ -208,7 +208,7 @@ func (c *podCertificates) learn(pod *v1.Pod, held *podCertificate,
 			held.key, held.chain = held.next.key, onlyCertificates(s.CertificateChain)
 			held.renew = s.BeginRefreshAt.Add(rand.N(certificateSpread))
 			held.expires = s.NotAfter.Time
-			held.toldOverdue, held.toldExpired = false, false
+			held.reportedOverdue, held.reportedExpired = false, false
 		default:
 			continue
 		}
@@ -236,13 +236,13 @@ func (c *podCertificates) tellLate(pod *v1.Pod, held *podCertificate, now time.T
 	if held.chain == nil {
 		return
 	}
-	if now.After(held.renew.Add(certificateOverdue)) && !held.toldOverdue {
-		held.toldOverdue = true
+	if now.After(held.renew.Add(certificateOverdue)) && !held.reportedOverdue {
+		held.reportedOverdue = true
 		c.cfg.Tell(pod, v1.EventTypeWarning, "CertificateOverdueForRefresh",
 			"PodCertificate refresh overdue")
 	}
-	if now.After(held.expires) && !held.toldExpired {
-		held.toldExpired = true
+	if now.After(held.expires) && !held.reportedExpired {
+		held.reportedExpired = true
 		c.cfg.Tell(pod, v1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
 	}
 }

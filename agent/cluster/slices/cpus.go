@@ -115,13 +115,13 @@ func (p Publisher) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	writer, err := resourceslice.StartController(ctx, resourceslice.Options{
 		DriverName: claim.CPUDriver, KubeClient: p.Client, SyncDelay: ptr.To(settle),
 		Owner: &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: p.Node},
 		ErrorHandler: func(ctx context.Context, err error, what string) {
-			if text := err.Error(); !told[text] && len(told) < mostTold {
-				told[text] = true
+			if text := err.Error(); !reported[text] && len(reported) < mostReported {
+				reported[text] = true
 				klog.FromContext(ctx).Error(err, "The CPUs of the driver dra.cpu are not published as they "+
 					"should be; it is tried again", "what", what)
 			}

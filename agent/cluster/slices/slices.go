@@ -35,8 +35,8 @@ const (
 	gather = 20 * time.Millisecond
 	// mostDevices bounds the devices of the node.
 	mostDevices = 1 << 16
-	// mostTold bounds the wrong attributes that are remembered as told.
-	mostTold = 256
+	// mostReported bounds the errors of attributes that are remembered as reported.
+	mostReported = 256
 )
 
 // Config says whose slices to follow. All fields but Restored are required.
@@ -63,8 +63,8 @@ type Slices struct {
 	gone    *mailbox.Box[string]
 	absence complaint.Complaint[string] // why the API cannot be used; owned by the follower
 
-	mu   sync.Mutex // guards told
-	told map[string]bool
+	mu       sync.Mutex // guards reported
+	reported map[string]bool
 }
 
 // New returns Slices without any device.
@@ -73,7 +73,7 @@ func New(c Config) *Slices {
 		cfg: c, resource: draclient.New(c.Client).ResourceSlices(),
 		own:  fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorNodeName, c.Node),
 		all:  kubeapi.NewKept[*resourcev1.ResourceSlice](),
-		gone: mailbox.New[string](), told: map[string]bool{},
+		gone: mailbox.New[string](), reported: map[string]bool{},
 	}
 	s.index.Store(&index{})
 	return s
@@ -160,10 +160,10 @@ func (s *Slices) find(in poolID, d *resourcev1.Device) claim.Place {
 func (s *Slices) tell(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told[text] || len(s.told) >= mostTold {
+	if s.reported[text] || len(s.reported) >= mostReported {
 		return
 	}
-	s.told[text] = true
+	s.reported[text] = true
 	klog.Background().Info("Where a device is cannot be told from its ResourceSlice", "why", text)
 }
 

@@ -21,8 +21,8 @@ type changes struct {
 	freed bool
 	// stays: a pod that only the store knew of is desired, and will not give back what it holds.
 	stays bool
-	// told: the node's status is known now.
-	told bool
+	// statusKnown: the node's status is known now.
+	statusKnown bool
 	// machine: the hardware is another one.
 	machine bool
 	// devices names the resources whose plugins have another list, or of which the node's status has
@@ -40,8 +40,8 @@ func (c *changes) look(view *decide.View, next decide.View) {
 	c.poked = c.poked || !next.State.Equal(before.State)
 	c.machine = c.machine || next.Hardware.Machine != before.Hardware.Machine
 	c.devices = c.devices.Union(decide.Differing(before.Inventory, next.Inventory))
-	advertised, told := decide.Advertises(before, next)
-	c.devices, c.told = c.devices.Union(advertised), c.told || told
+	advertised, known := decide.Advertises(before, next)
+	c.devices, c.statusKnown = c.devices.Union(advertised), c.statusKnown || known
 }
 
 // requeue queues the pods that changes may concern, and reports whether there are any. It also
@@ -100,7 +100,7 @@ type waiters struct {
 
 // concerned reports whether the changes may change something for the pod.
 func (w *waiters) concerned(e *line.Entry) bool {
-	all := w.stays || w.machine || w.told
+	all := w.stays || w.machine || w.statusKnown
 	switch e.State {
 	case record.Waiting, record.PendingRelease:
 		// To be asked of each of them, in order.

@@ -211,7 +211,7 @@ func (d *Driver) takeOver(s driverState, prepared bool, now time.Time) {
 // export keeps the kubelet's file in line with the records.
 type export struct {
 	path, boot string
-	told       complaint.Complaint[string]
+	problem    complaint.Complaint[string]
 }
 
 // changed writes the file. One that a power cut undoes is made again from the records.
@@ -220,7 +220,7 @@ func (e *export) changed(next records) {
 	if err == nil {
 		err = files.Renew(e.path, raw)
 	}
-	if e.told.Begins(complaint.Of(err)) {
+	if e.problem.Begins(complaint.Of(err)) {
 		klog.Background().Error(err, "The kubelet's record of claims is not written", "file", e.path)
 	}
 }

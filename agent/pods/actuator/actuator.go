@@ -123,9 +123,9 @@ type Network struct {
 
 // Actuator implements podworker.Actuator.
 type Actuator struct {
-	cfg   Config
-	hooks *handler.Handlers
-	told  told
+	cfg          Config
+	hooks        *handler.Handlers
+	volumeErrors volumeErrors
 }
 
 // New returns an actuator.
@@ -221,11 +221,11 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 // was cancelled.
 func (a *Actuator) unmounted(ctx context.Context, pod *v1.Pod, err error) error {
 	if ctx.Err() == nil && !volume.IsUsual(err) {
-		told := err
+		reported := err
 		if within := errors.Unwrap(err); within != nil { // without the pod, which the event names
-			told = within
+			reported = within
 		}
-		a.cfg.Tell.Event(pod, v1.EventTypeWarning, volume.ReasonUnmount, told.Error())
+		a.cfg.Tell.Event(pod, v1.EventTypeWarning, volume.ReasonUnmount, reported.Error())
 	}
 	return err
 }
@@ -288,7 +288,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 	if err := tearDown(ctx, pod.UID); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, a.unmounted(ctx, pod, err))
 	}
-	a.told.forget(pod.UID)
+	a.volumeErrors.forget(pod.UID)
 	if a.cfg.Objects != nil {
 		a.cfg.Objects.Release(pod.UID)
 	}

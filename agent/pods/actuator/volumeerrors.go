@@ -16,18 +16,19 @@ import (
 // and those that matter would not get there.
 const tellAgain = 2*time.Minute + 3*time.Second
 
-// told has what was said of pods' volumes that cannot be made. The zero value is ready.
-type told struct {
+// volumeErrors holds the errors that were reported of pods' volumes that cannot be made. The zero value
+// is ready.
+type volumeErrors struct {
 	mu   sync.Mutex
 	pods map[types.UID]map[string]time.Time // when, by the error's text
 }
 
 // news returns the errors, of those that err joins, that were not said of the pod a short time ago, and
 // notes that they are said. Those of calls to drivers have pauses of their own.
-func (t *told) news(pod types.UID, err error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now, before := map[string]time.Time{}, t.pods[pod]
+func (v *volumeErrors) news(pod types.UID, err error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now, before := map[string]time.Time{}, v.pods[pod]
 	var out []error
 	for _, one := range cri.Parts(err) {
 		text := one.Error()
@@ -42,16 +43,16 @@ func (t *told) news(pod types.UID, err error) error {
 			out = append(out, one)
 		}
 	}
-	if t.pods == nil {
-		t.pods = map[types.UID]map[string]time.Time{}
+	if v.pods == nil {
+		v.pods = map[types.UID]map[string]time.Time{}
 	}
-	t.pods[pod] = now
+	v.pods[pod] = now
 	return errors.Join(out...)
 }
 
 // forget forgets a pod whose volumes were made, or taken back.
-func (t *told) forget(pod types.UID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.pods, pod)
+func (v *volumeErrors) forget(pod types.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.pods, pod)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// An error that stays the same is told again as often as by the kubelet; one that is new at once, and one
+// An error that stays the same is reported again as often as by the kubelet; one that is new at once, and one
 // of a call to a driver for each call.
 func TestVolumeErrorsThatStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all told
+		var all volumeErrors
 		a, b := errors.New("no slot"), errors.New("no key")
 		called := &cri.PausedError{Err: errors.New("no mkfs"), Until: time.Now().Add(time.Hour)}
 		for _, step := range []struct {

@@ -34,10 +34,10 @@ func (b build) setUpVolumes(ctx context.Context) error {
 		err = b.cfg.Volumes.SetUp(ctx, b.pod)
 	}
 	if err == nil {
-		b.told.forget(b.pod.UID)
+		b.volumeErrors.forget(b.pod.UID)
 		return nil
 	}
-	b.say.volumes(b.told.news(b.pod.UID, err))
+	b.say.volumes(b.volumeErrors.news(b.pod.UID, err))
 	why := &cri.StartError{Reason: mountFailed, Message: err.Error(), Err: err}
 	if volume.Polls(b.pod) {
 		why.RetryAt = time.Now().Add(pollRetry)

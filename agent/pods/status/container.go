@@ -94,7 +94,7 @@ func containerStatus(in Input, c *v1.Container, kind podspec.Kind) v1.ContainerS
 	if len(records) > 1 {
 		s.LastTerminationState = terminated(in, records[1])
 	} else {
-		s.LastTerminationState = lastTold(in.derived.was[c.Name], s.ContainerID)
+		s.LastTerminationState = lastTermination(in.derived.was[c.Name], s.ContainerID)
 	}
 	tellApplied(in, &s, c, newest)
 	why, waits := in.Waiting[c.Name]
@@ -124,9 +124,9 @@ func wasCount(was *v1.ContainerStatus) int32 {
 	return was.RestartCount
 }
 
-// lastTold returns the termination before the container with that id, which has no record any more,
+// lastTermination returns the termination before the container with that id, which has no record any more,
 // from the previous status.
-func lastTold(was *v1.ContainerStatus, id string) v1.ContainerState {
+func lastTermination(was *v1.ContainerStatus, id string) v1.ContainerState {
 	switch {
 	case was == nil:
 		return v1.ContainerState{}

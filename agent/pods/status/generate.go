@@ -178,10 +178,10 @@ func seconds(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// phase adds the status' own rules to Phase: a final phase stays, it is not told before the last
+// phase adds the status' own rules to Phase: a final phase stays, it is not reported before the last
 // container has stopped and the pod's resource claims are unprepared, and a pod that the node ended
 // has failed. Of a pod that waits only for its claims, conditions tell the final phase.
-func phase(in Input) (told, conditions v1.PodPhase) {
+func phase(in Input) (reported, conditions v1.PodPhase) {
 	was := in.Previous.Phase
 	if podspec.Ended(was) {
 		return was, was
@@ -190,11 +190,11 @@ func phase(in Input) (told, conditions v1.PodPhase) {
 	running := anyRunning(in.Observed)
 	switch {
 	case (running || in.Stop.Holds) && podspec.Ended(now):
-		told = cmp.Or(was, v1.PodRunning)
+		reported = cmp.Or(was, v1.PodRunning)
 		if running {
-			return told, told
+			return reported, reported
 		}
-		return told, now
+		return reported, now
 	case now == v1.PodPending && was == v1.PodRunning && begunBefore(in):
 		return was, was
 	case running || in.Stop.Holds || !in.Stop.Terminating:

@@ -96,7 +96,7 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 	if err != nil {
 		return err
 	}
-	if g.to.told {
+	if g.to.tracked {
 		working := stepped(g.claim, v1.PersistentVolumeClaimNodeResizeInProgress)
 		if g.claim, err = r.cfg.Claims.UpdateClaim(ctx, g.claim, working); err != nil {
 			return fmt.Errorf("note that claim %s grows: %w", g.claim.Name, err)
@@ -119,9 +119,9 @@ func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err
 			return nil
 		}
 		now = ended(g.claim, to.to)
-	case said == csi.Unable && !to.told, said == csi.Unfit && !to.told:
+	case said == csi.Unable && !to.tracked, said == csi.Unfit && !to.tracked:
 		return nil // as the kubelet: the controller did it all, or will when nobody uses the volume
-	case said == csi.Unknown || !to.told:
+	case said == csi.Unknown || !to.tracked:
 	default:
 		gaveUp := g.was.failed && other.Cmp(to.to) != 0 // the user wants another size since
 		now = refused(g.claim, err, said == csi.Infeasible || gaveUp, metav1.Now())

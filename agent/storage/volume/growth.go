@@ -31,8 +31,8 @@ type grown struct {
 // growth says what to do for a claim. The zero growth: nothing.
 type growth struct {
 	to resource.Quantity
-	// told: the claim says that the node is at work, and is told of the outcome.
-	told bool
+	// tracked: the claim's status says that the node is at work, and gets the outcome.
+	tracked bool
 	// written: the claim has the new capacity already, by another node.
 	written bool
 }
@@ -43,11 +43,11 @@ func growthOf(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, here gro
 	const storage = v1.ResourceStorage
 	has, want := claim.Status.Capacity[storage], pv.Spec.Capacity[storage]
 	step := claim.Status.AllocatedResourceStatuses[storage]
-	to, told := claim.Status.AllocatedResources[storage]
-	if !told {
+	to, tracked := claim.Status.AllocatedResources[storage]
+	if !tracked {
 		to = want
 	}
-	told = told || step != ""
+	tracked = tracked || step != ""
 	_, stays := claim.Annotations[stayNode]
 	many := slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany)
 	switch {
@@ -60,11 +60,11 @@ func growthOf(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, here gro
 		return growth{}
 	case has.Cmp(want) >= 0:
 		return growth{}
-	case !told:
+	case !tracked:
 		return growth{to: to}
 	case step == v1.PersistentVolumeClaimNodeResizePending,
 		step == v1.PersistentVolumeClaimNodeResizeInProgress:
-		return growth{to: to, told: true}
+		return growth{to: to, tracked: true}
 	default:
 		return growth{}
 	}
@@ -127,7 +127,7 @@ func refused(claim *v1.PersistentVolumeClaim, why error, infeasible bool,
 // after returns what the node knows after the driver was asked.
 func (g grown) after(to growth, said csi.Verdict, err error) grown {
 	switch {
-	case err == nil || said == csi.Unable && !to.told:
+	case err == nil || said == csi.Unable && !to.tracked:
 		return grown{size: to.to}
 	case said == csi.Unfit:
 		g.unfit = true

@@ -33,15 +33,15 @@ func TestGrowthOf(t *testing.T) {
 		many, stays          bool
 		here                 grown
 		to                   string
-		told, written        bool
+		tracked, written     bool
 	}{
 		"nothing":                      {has: "1Gi", want: "1Gi"},
 		"an old controller":            {has: "1Gi", want: "2Gi", to: "2Gi"},
-		"pending":                      {has: "1Gi", want: "2Gi", allocated: "2Gi", step: pending, to: "2Gi", told: true},
-		"interrupted":                  {has: "1Gi", want: "2Gi", allocated: "2Gi", step: working, to: "2Gi", told: true},
+		"pending":                      {has: "1Gi", want: "2Gi", allocated: "2Gi", step: pending, to: "2Gi", tracked: true},
+		"interrupted":                  {has: "1Gi", want: "2Gi", allocated: "2Gi", step: working, to: "2Gi", tracked: true},
 		"the controller is at work":    {has: "1Gi", want: "2Gi", allocated: "2Gi", step: v1.PersistentVolumeClaimControllerResizeInProgress},
 		"infeasible":                   {has: "1Gi", want: "2Gi", allocated: "2Gi", step: v1.PersistentVolumeClaimNodeResizeInfeasible},
-		"smaller than the volume":      {has: "1Gi", want: "3Gi", allocated: "2Gi", step: pending, to: "2Gi", told: true},
+		"smaller than the volume":      {has: "1Gi", want: "3Gi", allocated: "2Gi", step: pending, to: "2Gi", tracked: true},
 		"not while it is used":         {has: "1Gi", want: "2Gi", here: grown{unfit: true}},
 		"by another node":              {has: "2Gi", want: "2Gi", here: grown{size: resource.MustParse("1Gi")}},
 		"by another node, for many":    {has: "2Gi", want: "2Gi", many: true, here: grown{size: resource.MustParse("1Gi")}, to: "2Gi", written: true},
@@ -69,14 +69,14 @@ func TestGrowthOf(t *testing.T) {
 		if !got.to.IsZero() {
 			size = got.to.String()
 		}
-		if size != test.to || got.told != test.told || got.written != test.written {
-			t.Errorf("%s: %s, told %t, written %t", name, size, got.told, got.written)
+		if size != test.to || got.tracked != test.tracked || got.written != test.written {
+			t.Errorf("%s: %s, told %t, written %t", name, size, got.tracked, got.written)
 		}
 	}
 }
 
 // growingDisk returns a node with a claim of 1Gi whose volume has 2Gi by now.
-func growingDisk(t *testing.T, told bool) (*diskNode, *[]string) {
+func growingDisk(t *testing.T, tracked bool) (*diskNode, *[]string) {
 	t.Helper()
 	n := newDisk(t, stages, expands)
 	var events []string
@@ -87,17 +87,17 @@ func growingDisk(t *testing.T, told bool) (*diskNode, *[]string) {
 	n.claims.claims["data"].Status.Capacity = sized("1Gi")
 	n.claims.volumes["pv"].Spec.Capacity = sized("1Gi")
 	setUp(t, n.Volumes, diskPod("u"))
-	n.larger("2Gi", told)
+	n.larger("2Gi", tracked)
 	n.driver.Forget()
 	return n, &events
 }
 
 // larger makes the volume larger, as a controller does.
-func (n *diskNode) larger(size string, told bool) {
+func (n *diskNode) larger(size string, tracked bool) {
 	claim := n.claims.claims["data"].DeepCopy()
 	n.claims.volumes["pv"].Spec.Capacity = sized(size)
 	claim.Spec.Resources.Requests = sized(size)
-	if told {
+	if tracked {
 		claim.Status.AllocatedResources = sized(size)
 		claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{
 			v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
@@ -109,8 +109,8 @@ func (n *diskNode) larger(size string, told bool) {
 
 // A volume that became larger is expanded for the pod that runs, once, and the claim says so.
 func TestDiskGrows(t *testing.T) {
-	for _, told := range []bool{false, true} {
-		n, events := growingDisk(t, told)
+	for _, tracked := range []bool{false, true} {
+		n, events := growingDisk(t, tracked)
 		pods := []*v1.Pod{diskPod("u")}
 		for range 2 {
 			if err := n.Grow(t.Context(), pods); err != nil {

@@ -40,7 +40,7 @@ type track struct {
 	fields map[string][]seen
 	// distinct has values of which only equality matters.
 	distinct map[string][]string
-	told     map[string]bool // events
+	recorded map[string]bool // events
 	gone     time.Time       // zero: it exists
 }
 
@@ -100,8 +100,8 @@ func (r *Recorder) Event(event *v1.Event) {
 	of := r.trackLocked(about.Name)
 	is := r.plain(strings.TrimSpace(fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message)))
 	field := strings.TrimSpace("events " + about.FieldPath)
-	if !of.told[field+is] {
-		of.told[field+is] = true
+	if !of.recorded[field+is] {
+		of.recorded[field+is] = true
 		of.set(field, is, time.Time{})
 	}
 }

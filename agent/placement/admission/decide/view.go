@@ -28,8 +28,8 @@ func (v View) InCluster() View {
 }
 
 // Advertises names the extended resources of which the node's status says something else than before.
-// told: it was not known before.
-func Advertises(before, after View) (differing sets.Set[string], told bool) {
+// known: it was not known before, and is now.
+func Advertises(before, after View) (differing sets.Set[string], known bool) {
 	was, is := before.Advertised, after.Advertised
 	if was == nil || is == nil {
 		return nil, is != nil

@@ -52,7 +52,7 @@ type reported struct {
 // mostCauses bounds reported.causes: a plugin may fail with other words each time.
 const mostCauses = 8
 
-// newCause reports whether the pod waits for a device plugin for a cause that was not told before.
+// newCause reports whether the pod waits for a device plugin for a cause that was not reported before.
 func (t *reported) newCause(r Result) bool {
 	if r.Outcome != decide.Wait || r.Reason != decide.ReasonWaitPlugin ||
 		len(t.causes) == mostCauses || slices.Contains(t.causes, r.Message) {
@@ -64,46 +64,46 @@ func (t *reported) newCause(r Result) bool {
 
 // of returns what was said of the pod.
 func (r *Reporter) of(e *line.Entry) *reported {
-	told := r.said[e.Pod.UID]
-	if told == nil {
-		told = &reported{}
-		r.said[e.Pod.UID] = told
+	state := r.said[e.Pod.UID]
+	if state == nil {
+		state = &reported{}
+		r.said[e.Pod.UID] = state
 	}
-	return told
+	return state
 }
 
 // Explain takes note of what explains a decision on the pod; final: the decision counts.
 func (r *Reporter) Explain(e *line.Entry, v line.Verdict, final bool) {
-	told := r.of(e)
-	told.basis = v.Basis
+	state := r.of(e)
+	state.basis = v.Basis
 	switch {
 	case !final:
-		told.tried = nil
+		state.tried = nil
 	case v.Kind != decide.Checked:
-		told.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.Took}
+		state.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.Took}
 	}
 }
 
 // Say reports an outcome that differs from the last one, and returns whether it does.
 func (r *Reporter) Say(e *line.Entry, what record.Say) bool {
-	told := r.of(e)
+	state := r.of(e)
 	if what.Unplanned {
-		told.tried = nil
+		state.tried = nil
 	}
-	last := told.last
+	last := state.last
 	if what.Outcome == last.Outcome && what.Reason == last.Reason && what.Message == last.Message {
 		return false
 	}
 	next := Result{Pod: e.Pod, Outcome: what.Outcome, Reason: what.Reason, Message: what.Message}
-	next.Reworded = !told.newCause(next) && next.Outcome == last.Outcome && next.Reason == last.Reason
+	next.Reworded = !state.newCause(next) && next.Outcome == last.Outcome && next.Reason == last.Reason
 	switch {
 	case next.Reason == decide.ReasonWaitObjects:
 		next.Lack = e.Inquiry.Lack
 	case what.Unprepared:
 		next.Lack = decide.Lack{Reason: reasonUnprepared, Why: next.Message}
 	}
-	told.last = next
-	explained := r.explanations.put(next, told.basis, what.Ignored)
+	state.last = next
+	explained := r.explanations.put(next, state.basis, what.Ignored)
 	if next.Outcome != decide.Admit {
 		next.Explained = explained().Short()
 	}
@@ -113,11 +113,11 @@ func (r *Reporter) Say(e *line.Entry, what record.Say) bool {
 				"offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
 		}
 	}
-	if next.Outcome == decide.Reject && told.blamed != "" {
-		next.Explained = strings.TrimSuffix(told.blamed+"; "+next.Explained, "; ")
+	if next.Outcome == decide.Reject && state.blamed != "" {
+		next.Explained = strings.TrimSuffix(state.blamed+"; "+next.Explained, "; ")
 	}
 	if next.Outcome != decide.Wait {
-		next.Tried, told.tried, told.basis = told.tried, nil, nil
+		next.Tried, state.tried, state.basis = state.tried, nil, nil
 	}
 	r.tell(next)
 	return true
@@ -125,11 +125,11 @@ func (r *Reporter) Say(e *line.Entry, what record.Say) bool {
 
 // Reject reports a rejection.
 func (r *Reporter) Reject(e *line.Entry, why *allocation.Rejection) {
-	told := r.of(e)
-	if told.tried != nil {
-		told.tried.Err = why
+	state := r.of(e)
+	if state.tried != nil {
+		state.tried.Err = why
 	}
-	told.blamed = r.blame(why)
+	state.blamed = r.blame(why)
 	r.Say(e, record.Say{Outcome: decide.Reject, Reason: why.Reason, Message: why.Message})
 }
 

@@ -70,8 +70,8 @@ func TestRegistration(t *testing.T) {
 	if diff := cmp.Diff(want, n.Nodes()); diff != "" {
 		t.Error(diff)
 	}
-	eventually(t, "the notice", func() bool { return len(d.Told()) > 0 })
-	if told := d.Told()[0]; !told.PluginRegistered || n.changes.Load() != 1 {
+	eventually(t, "the notice", func() bool { return len(d.Notified()) > 0 })
+	if told := d.Notified()[0]; !told.PluginRegistered || n.changes.Load() != 1 {
 		t.Errorf("told %v, %d changes", told, n.changes.Load())
 	}
 	n.NodeInfo(csitest.Name) // it says the same
@@ -102,11 +102,11 @@ func TestUpdateOfADriver(t *testing.T) {
 	eventually(t, "the first", n.registered(csitest.Name))
 	second := csitest.Start(t, csitest.Config{Registry: n.registry, Instance: "-2",
 		Info: &csipb.NodeGetInfoResponse{NodeId: "node-2"}})
-	eventually(t, "a refusal", func() bool { return len(second.Told()) > 0 })
+	eventually(t, "a refusal", func() bool { return len(second.Notified()) > 0 })
 	const want = `RegisterPlugin error -- plugin validation failed with err: kubernetes.io/csi: ` +
 		`RegisterPlugin for CSI driver "disk.example.com" failed. Another driver with the same name ` +
 		`is already registered with a higher supported version: "1.0.0"`
-	if told := second.Told()[0]; told.PluginRegistered || told.Error != want {
+	if told := second.Notified()[0]; told.PluginRegistered || told.Error != want {
 		t.Errorf("told %v", told)
 	}
 	newer := csitest.Start(t, csitest.Config{Registry: n.registry, Instance: "-3",
@@ -121,14 +121,14 @@ func TestUpdateOfADriver(t *testing.T) {
 	second.Kill()
 	second.Fault(csitest.Info, csitest.Fault{Err: status.Error(codes.Internal, "no\nmetadata"), Count: 1})
 	second.Revive(t)
-	eventually(t, "two more notices", func() bool { return len(second.Told()) > 2 })
+	eventually(t, "two more notices", func() bool { return len(second.Notified()) > 2 })
 	eventually(t, "a second try", is("node-2"))
 	const failed = "RegisterPlugin error -- plugin registration failed with err: rpc error: code = " +
 		"Internal desc = no metadata"
-	if !slices.ContainsFunc(second.Told(), func(s *registerapi.RegistrationStatus) bool {
+	if !slices.ContainsFunc(second.Notified(), func(s *registerapi.RegistrationStatus) bool {
 		return s.Error == failed
 	}) {
-		t.Errorf("told %v", second.Told())
+		t.Errorf("told %v", second.Notified())
 	}
 }
 
@@ -181,8 +181,8 @@ func TestUnusableNodeInfo(t *testing.T) {
 	} {
 		n := newNode(t, csi.Config{})
 		d := csitest.Start(t, csitest.Config{Registry: n.registry, Info: said})
-		eventually(t, "a notice", func() bool { return len(d.Told()) > 0 })
-		if told := d.Told()[0]; !strings.Contains(told.Error, want) || told.PluginRegistered != (want == "") {
+		eventually(t, "a notice", func() bool { return len(d.Notified()) > 0 })
+		if told := d.Notified()[0]; !strings.Contains(told.Error, want) || told.PluginRegistered != (want == "") {
 			t.Errorf("%v: told %v, want %q", said, told, want)
 		}
 	}

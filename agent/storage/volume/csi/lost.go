@@ -25,8 +25,8 @@ func (r *recovery) lostForGood() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, dir := range slices.Sorted(maps.Keys(r.all)) {
-		if one := r.all[dir]; r.told && !one.told && len(one.uses) == 0 {
-			one.told = true
+		if one := r.all[dir]; r.attachedKnown && !one.lost && len(one.uses) == 0 {
+			one.lost = true
 			out = append(out, one.remedy())
 		}
 	}

@@ -40,16 +40,16 @@ type recovery struct {
 	origins map[string]string
 	tell    func(message string) // RecoveryConfig.Lost
 
-	mu   sync.Mutex          // guards the fields below
-	all  map[string]*unnamed // by directory of the record
-	told bool                // the node's status has named what it can
+	mu            sync.Mutex          // guards the fields below
+	all           map[string]*unnamed // by directory of the record
+	attachedKnown bool                // the node's status has named what it can
 }
 
 // unnamed is a remnant that nothing has named.
 type unnamed struct {
 	remnant
 	taken   bool      // something names it
-	told    bool      // it is lost for good
+	lost    bool      // it is lost for good
 	refused time.Time // since then the API server refuses to say what it is; zero: it does not
 }
 
@@ -60,7 +60,7 @@ const lastDoubt = 2 * time.Minute
 // newRecovery reads what is there. What its records name is in the book then.
 func newRecovery(ctx context.Context, m *Mounts) *recovery {
 	r := &recovery{paths: m.paths, node: m.cfg.Node, book: m.book, tell: m.cfg.Recovery.Lost,
-		all: map[string]*unnamed{}, told: m.cfg.Attached == nil}
+		all: map[string]*unnamed{}, attachedKnown: m.cfg.Attached == nil}
 	found, err := r.paths.remnants()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What is mounted of CSI volumes could not be read wholly; "+
@@ -357,7 +357,7 @@ func (r *recovery) Recognize(names []string) {
 		r.infer()
 	}
 	r.mu.Lock()
-	r.told = true
+	r.attachedKnown = true
 	r.mu.Unlock()
 	r.judge()
 }

@@ -82,5 +82,5 @@ func valueFor(kind credentialv1.PluginCacheKeyType, image string) (string, error
 		return "", nil
 	}
 	return "", fmt.Errorf("its cacheKeyType %q is none of Image, Registry, Global",
-		oneline.Cut(string(kind), maxTold))
+		oneline.Cut(string(kind), maxReported))
 }

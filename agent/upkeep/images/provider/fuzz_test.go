@@ -29,7 +29,7 @@ func FuzzAnswer(f *testing.F) {
 			"x.reg.test/a")
 	}
 	f.Add([]byte(`{"kind":"CredentialProviderResponse","apiVersion":"`+group+`v1","cacheKeyType":"`+
-		strings.Repeat("x", 4*maxTold)+`"}`), "a")
+		strings.Repeat("x", 4*maxReported)+`"}`), "a")
 	f.Add([]byte(`null`), "a")
 	f.Add([]byte(`{"kind":"secret","apiVersion":"secret\nsecret"}`), "a")
 	f.Fuzz(func(t *testing.T, text []byte, image string) {
@@ -85,7 +85,7 @@ func short(t *testing.T, err error, answer credentialv1.CredentialProviderRespon
 	said := err.Error()
 	open := strings.Join([]string{image, answer.Kind, answer.APIVersion,
 		string(answer.CacheKeyType)}, " ") // not secret
-	if len(said) > 3*maxTold || strings.Contains(said, "\n") {
+	if len(said) > 3*maxReported || strings.Contains(said, "\n") {
 		t.Errorf("it is said %q", said)
 	}
 	for place, of := range answer.Auth {

@@ -19,8 +19,8 @@ import (
 const (
 	// deadline bounds one call of a program, maxOutput its output in bytes.
 	deadline, maxOutput = time.Minute, 1 << 20
-	// maxTold bounds how much of a program's error output is reported.
-	maxTold = 512
+	// maxReported bounds how much of a program's error output is reported.
+	maxReported = 512
 )
 
 // program is the program of a provider.
@@ -55,7 +55,7 @@ func (p program) ask(ctx context.Context, request credentialv1.CredentialProvide
 		if ctx.Err() != nil {
 			err = fmt.Errorf("it did not answer in time: %w", ctx.Err())
 		}
-		return answer, fmt.Errorf("%w: %s", err, oneline.Cut(string(complaint.text), maxTold))
+		return answer, fmt.Errorf("%w: %s", err, oneline.Cut(string(complaint.text), maxReported))
 	}
 	if out.over {
 		return answer, fmt.Errorf("its answer has more than %d bytes", maxOutput)
@@ -70,7 +70,7 @@ func (p program) decode(text []byte) (answer credentialv1.CredentialProviderResp
 	}
 	if answer.Kind != "CredentialProviderResponse" || answer.APIVersion != p.apiVersion {
 		return answer, fmt.Errorf("it answered with a %q of %q, not a CredentialProviderResponse "+
-			"of %q", oneline.Cut(answer.Kind, maxTold), oneline.Cut(answer.APIVersion, maxTold),
+			"of %q", oneline.Cut(answer.Kind, maxReported), oneline.Cut(answer.APIVersion, maxReported),
 			p.apiVersion)
 	}
 	return answer, nil
