@@ -13,7 +13,7 @@ import (
 // take waits until nobody else stages the volume, mounts it for a pod, or looks for pods that use it
 // and undoes the stage.
 func (v *Volumes) take(ctx context.Context, p place) (done func(), err error) {
-	done, err = v.turns.Take(ctx, p)
+	done, err = v.locks.Lock(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("volume %v is being mounted for another pod: %w", p, err)
 	}

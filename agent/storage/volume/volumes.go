@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/turns"
+	"github.com/numalet/numalet/internal/keymutex"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -98,7 +98,7 @@ type Volumes struct {
 	meter
 	containers
 	hostDisks
-	turns   turns.Turns[place]
+	locks   keymutex.Mutex[place]
 	devices *onDevices
 	mapped  mapped
 	csi     csiDisks

@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/storage/volume/shared"
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/turns"
+	"github.com/numalet/numalet/internal/keymutex"
 )
 
 // Disk is an ISCSI or an FC.
@@ -24,7 +24,7 @@ type Disk interface {
 
 	kind() string // the type's name
 	dir() string  // its directory, below the type's
-	attach(ctx context.Context, h Host, turn logins) (string, error)
+	attach(ctx context.Context, h Host, lock loginLock) (string, error)
 	detach(ctx context.Context, h Host, o others) error
 }
 
@@ -64,7 +64,7 @@ type Disks struct {
 	cfg    Config
 	paths  paths
 	book   book
-	logins turns.Turns[string] // to log in to a target, or out
+	logins keymutex.Mutex[string] // by target: held to log in or out
 	began  time.Time
 }
 
@@ -207,14 +207,14 @@ func (d *Disks) attach(ctx context.Context, r Request, dir string) (device strin
 	return filepath.Join(d.cfg.Host.Dev, name), nil
 }
 
-// loginsTo gives the turn to log in to the disk's target, or out.
-func (d *Disks) loginsTo(of Disk) logins {
+// loginsTo returns the lock for logins to the disk's target.
+func (d *Disks) loginsTo(of Disk) loginLock {
 	target := ""
 	if i, is := of.(*ISCSI); is {
 		target = i.iqn
 	}
 	return func(ctx context.Context) (func(), error) {
-		done, err := d.logins.Take(ctx, target)
+		done, err := d.logins.Lock(ctx, target)
 		if err != nil {
 			return nil, fmt.Errorf("target %s is busy: %w", target, err)
 		}

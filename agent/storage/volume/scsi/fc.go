@@ -91,7 +91,7 @@ func foundFC(dir string) (Disk, error) {
 
 // attach returns the name of the disk's block device. If udev has no multipath device for it, it looks
 // again after a scan of all hosts.
-func (d *FC) attach(ctx context.Context, h Host, _ logins) (string, error) {
+func (d *FC) attach(ctx context.Context, h Host, _ loginLock) (string, error) {
 	disks := d.disks(h)
 	for _, disk := range disks {
 		if dm := h.multipath(disk); dm != "" {

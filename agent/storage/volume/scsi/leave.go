@@ -92,11 +92,11 @@ func (d *Disks) detach(ctx context.Context, k key) error {
 		disk = known
 	}
 	disk = completed(disk, dir)
-	turn, err := d.loginsTo(disk)(ctx)
+	unlock, err := d.loginsTo(disk)(ctx)
 	if err != nil {
 		return err
 	}
-	defer turn()
+	defer unlock()
 	mounts, err := d.mountedDevices()
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *Disks) detach(ctx context.Context, k key) error {
 	if err := d.paths.remove(k); err != nil {
 		return err
 	}
-	// Before the turn ends: the next disk of the target must not keep the session for this one.
+	// Before the lock is given back: the next disk of the target must not keep the session for this one.
 	d.book.Change(k, func(e *entry) { e.made = false })
 	return nil
 }

@@ -33,12 +33,12 @@ const (
 	noObjects       = 21
 )
 
-// logins gives the turn to log in to a target, or out.
-type logins func(context.Context) (done func(), err error)
+// loginLock takes the lock of a target, which is held to log in or out.
+type loginLock func(context.Context) (done func(), err error)
 
 // attach logs in to the portals that have no session yet, and returns the name of the disk's block
 // device.
-func (d *ISCSI) attach(ctx context.Context, h Host, turn logins) (string, error) {
+func (d *ISCSI) attach(ctx context.Context, h Host, lock loginLock) (string, error) {
 	found := map[string]string{} // disks, by portal
 	var last error
 	for round := 1; len(found) < len(d.portals) && round <= mostRounds; round++ {
@@ -46,7 +46,7 @@ func (d *ISCSI) attach(ctx context.Context, h Host, turn logins) (string, error)
 			if found[portal] != "" {
 				continue
 			}
-			disk, err := d.path(ctx, h, turn, portal)
+			disk, err := d.path(ctx, h, lock, portal)
 			if err != nil {
 				last = fmt.Errorf("portal %s: %w", portal, err)
 				klog.FromContext(ctx).Info("iSCSI portal does not have the disk", "disk", d,
@@ -87,8 +87,8 @@ func (h Host) best(ctx context.Context, disks []string, wait time.Duration) stri
 }
 
 // path returns the disk behind one portal.
-func (d *ISCSI) path(ctx context.Context, h Host, turn logins, portal string) (string, error) {
-	s, err := iscsiadm{d, h}.login(ctx, turn, portal)
+func (d *ISCSI) path(ctx context.Context, h Host, lock loginLock, portal string) (string, error) {
+	s, err := iscsiadm{d, h}.login(ctx, lock, portal)
 	if err != nil {
 		return "", err
 	}
@@ -120,8 +120,8 @@ type iscsiadm struct {
 }
 
 // login returns the session with a portal, and makes it if there is none.
-func (i iscsiadm) login(ctx context.Context, turn logins, portal string) (session, error) {
-	done, err := turn(ctx)
+func (i iscsiadm) login(ctx context.Context, lock loginLock, portal string) (session, error) {
+	done, err := lock(ctx)
 	if err != nil {
 		return session{}, err
 	}

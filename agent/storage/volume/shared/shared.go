@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/turns"
+	"github.com/numalet/numalet/internal/keymutex"
 )
 
 // Pauses are the kubelet's between two tries for a volume.
@@ -69,7 +69,7 @@ type Book[K comparable, U Use, S any, E Entry[U, S]] struct {
 	await.Tasks
 	ends  Ends[K]
 	blank func() E
-	turns turns.Turns[K]
+	locks keymutex.Mutex[K]
 
 	mu   sync.Mutex // guards the fields below
 	all  map[K]E
@@ -146,7 +146,7 @@ func (b *Book[K, U, S, E]) Pods(which func(k K, e E, s S) bool) []types.UID {
 
 // Take waits until nobody else works on a thing.
 func (b *Book[K, U, S, E]) Take(ctx context.Context, k K) (done func(), err error) {
-	done, err = b.turns.Take(ctx, k)
+	done, err = b.locks.Lock(ctx, k)
 	if err != nil {
 		return nil, fmt.Errorf("%s is busy: %w", b.ends.Name(k), err)
 	}

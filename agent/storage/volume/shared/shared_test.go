@@ -120,7 +120,7 @@ func TestUsedAgain(t *testing.T) {
 }
 
 // Who works on a thing keeps it from being taken back; what is used by then is not.
-func TestTurns(t *testing.T) {
+func TestLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t)
 		done, err := n.Take(t.Context(), "a")

@@ -1,4 +1,4 @@
-package turns
+package keymutex
 
 import (
 	"context"
@@ -8,39 +8,39 @@ import (
 	"testing/synctest"
 )
 
-// One goroutine at a time has the turn of a key, other keys are free, and nothing is kept.
-func TestTurns(t *testing.T) {
+// One goroutine at a time has the lock of a key, other keys are free, and nothing is kept.
+func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns Turns[string]
+		var mutex Mutex[string]
 		take := func(k string) func() {
-			done, err := turns.Take(t.Context(), k)
+			unlock, err := mutex.Lock(t.Context(), k)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return done
+			return unlock
 		}
 		first := take("a")
 		take("b")()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := turns.Take(ctx, "a"); !errors.Is(err, context.Canceled) {
+		if _, err := mutex.Lock(ctx, "a"); !errors.Is(err, context.Canceled) {
 			t.Errorf("who gave up got %v", err)
 		}
 		second := false
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			done := take("a")
+			unlock := take("a")
 			second = true
-			done()
+			unlock()
 		})
 		synctest.Wait()
 		if second {
-			t.Error("two have the turn")
+			t.Error("two have the lock")
 		}
 		first()
 		waiting.Wait()
-		if !second || len(turns.all) > 0 {
-			t.Errorf("the second has had it: %t; kept %v", second, turns.all)
+		if !second || len(mutex.all) > 0 {
+			t.Errorf("the second has had it: %t; kept %v", second, mutex.all)
 		}
 	})
 }
