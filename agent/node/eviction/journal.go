@@ -62,15 +62,15 @@ func OpenJournal(root string) (*Journal, error) {
 	return &Journal{path: path, before: before, all: before}, err
 }
 
-// Doomed says how a pod that has not ended was evicted.
-type Doomed struct {
+// PendingKill says how a pod that has not ended was evicted.
+type PendingKill struct {
 	Message  string
 	OwnLimit bool
 	Grace    time.Duration // what is left of it
 }
 
-// Doomed returns the eviction of a pod that has not ended; ok is false if it was not evicted.
-func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
+// PendingKill returns the eviction of a pod that has not ended; ok is false if it was not evicted.
+func (j *Journal) PendingKill(pod *v1.Pod) (d PendingKill, ok bool) {
 	if podspec.Ended(pod.Status.Phase) {
 		return d, false
 	}
@@ -81,7 +81,7 @@ func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
 		return d, false
 	}
 	e := j.all[i]
-	return Doomed{e.Message, e.OwnLimit, max(time.Until(e.Until), leastGrace)}, true
+	return PendingKill{e.Message, e.OwnLimit, max(time.Until(e.Until), leastGrace)}, true
 }
 
 // add remembers an eviction, and forgets those of pods that are not known any more. It does not wait for

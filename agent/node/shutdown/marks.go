@@ -59,9 +59,9 @@ func OpenMarks(root, boot string) (*Marks, error) {
 	return &Marks{before: last.Pods, boot: boot, record: files.NewRecord(path, maxMarks, last)}, err
 }
 
-// Doomed returns what is left of the grace period of a pod that an earlier run of the agent was about to
-// end; ok is false if it was not, or if the API server knows that the pod has ended.
-func (m *Marks) Doomed(pod *v1.Pod) (grace time.Duration, ok bool) {
+// PendingKill returns what is left of the grace period of a pod that an earlier run of the agent was
+// about to end; ok is false if it was not, or if the API server knows that the pod has ended.
+func (m *Marks) PendingKill(pod *v1.Pod) (grace time.Duration, ok bool) {
 	if podspec.Ended(pod.Status.Phase) {
 		return 0, false
 	}

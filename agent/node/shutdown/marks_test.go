@@ -23,8 +23,8 @@ import (
 
 func always(types.UID) bool { return true }
 
-// doomed names the pods of two that the next run of the agent ends.
-func doomed(t *testing.T, dir, boot string) (out string) {
+// pendingKills names the pods of two that the next run of the agent ends.
+func pendingKills(t *testing.T, dir, boot string) (out string) {
 	t.Helper()
 	m, err := OpenMarks(dir, boot)
 	if err != nil && !errors.Is(err, files.ErrUnusable) {
@@ -65,8 +65,8 @@ func TestMarked(t *testing.T) {
 		})
 	}
 	told(2)
-	if want := "pod0 within 20s, "; doomed(t, n.dir, "boot") != want {
-		t.Errorf("the next run ends %s; want %s", doomed(t, n.dir, "boot"), want)
+	if want := "pod0 within 20s, "; pendingKills(t, n.dir, "boot") != want {
+		t.Errorf("the next run ends %s; want %s", pendingKills(t, n.dir, "boot"), want)
 	}
 	n.mu.Lock()
 	delete(n.pods, "pod0")
@@ -80,10 +80,10 @@ func TestMarked(t *testing.T) {
 	if got := strings.Join(marked, ", "); got != "pod0 true, pod1 true, pod2 false" {
 		t.Errorf("when the pods were told to end, marked are %s", got)
 	}
-	if want := "pod0 within 20s, pod1 within 10s, "; doomed(t, n.dir, "boot") != want {
-		t.Errorf("the next run ends %s; want %s", doomed(t, n.dir, "boot"), want)
+	if want := "pod0 within 20s, pod1 within 10s, "; pendingKills(t, n.dir, "boot") != want {
+		t.Errorf("the next run ends %s; want %s", pendingKills(t, n.dir, "boot"), want)
 	}
-	if got := doomed(t, n.dir, "another"); got != "" {
+	if got := pendingKills(t, n.dir, "another"); got != "" {
 		t.Errorf("after the boot %s ends", got)
 	}
 	m, err := OpenMarks(n.dir, "boot")
@@ -114,14 +114,14 @@ func TestMarksAreForgotten(t *testing.T) {
 	now := time.Now()
 	add("one", always, mark{"pod0", now}, mark{"pod1", now})
 	add("one", func(uid types.UID) bool { return uid != "pod0" }, mark{"pod1", now.Add(time.Minute)})
-	if got := doomed(t, dir, "one"); got != "pod1 within 1m0s, " {
+	if got := pendingKills(t, dir, "one"); got != "pod1 within 1m0s, " {
 		t.Errorf("the next run ends %s", got)
 	}
 	add("two", always, mark{"pod2", now})
-	if got := doomed(t, dir, "two"); got != "pod2 within 0s, " { // a second, rounded
+	if got := pendingKills(t, dir, "two"); got != "pod2 within 0s, " { // a second, rounded
 		t.Errorf("in the next boot %s ends", got)
 	}
-	if got := doomed(t, dir, "one"); got != "" {
+	if got := pendingKills(t, dir, "one"); got != "" {
 		t.Errorf("marks of two boots: %s ends", got)
 	}
 	var many []mark
@@ -139,7 +139,7 @@ func TestMarksAreForgotten(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, MarksFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := doomed(t, dir, "two"); got != "" {
+	if got := pendingKills(t, dir, "two"); got != "" {
 		t.Errorf("of a file that cannot be read it ends %s", got)
 	}
 }
@@ -179,7 +179,7 @@ func TestBrokenMarks(t *testing.T) {
 		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := doomed(t, dir, "boot"); got != "" {
+		if got := pendingKills(t, dir, "boot"); got != "" {
 			t.Errorf("with %s in the file %s ends", broken, got)
 		}
 		if _, err := os.Stat(path); !os.IsNotExist(err) {

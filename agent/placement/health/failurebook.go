@@ -52,8 +52,8 @@ func OpenFailures(root string, rules failure.Rules) (*FailureBook, error) {
 // Rules are the rules of the settings.
 func (b *FailureBook) Rules() failure.Rules { return b.rules }
 
-// Doomed says how a pod that has not ended was ended for its devices; ok is false if it was not.
-func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
+// PendingKill says how a pod that has not ended was ended for its devices; ok is false if it was not.
+func (b *FailureBook) PendingKill(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
 	if podspec.Ended(pod.Status.Phase) || b.isOver(pod.UID) {
 		return "", 0, false
 	}

@@ -170,12 +170,12 @@ func TestFailedPodsAreRemembered(t *testing.T) {
 			t.Errorf("ended are %q", f.ended)
 		}
 		f = newFailing(t, dir)
-		got, grace, ok := f.cfg.Book.Doomed(f.pod)
+		got, grace, ok := f.cfg.Book.PendingKill(f.pod)
 		if !ok || got != message || grace != 30*time.Second {
 			t.Errorf("after a restart it is ended: %t, in %s: %s", ok, grace, got)
 		}
 		f.pod.Status.Phase = v1.PodFailed
-		if _, _, ok := f.cfg.Book.Doomed(f.pod); ok {
+		if _, _, ok := f.cfg.Book.PendingKill(f.pod); ok {
 			t.Error("a pod that has ended is ended")
 		}
 		f.pod = podtest.New("other")
@@ -198,18 +198,18 @@ func TestFailedPodsBeginAgain(t *testing.T) {
 			t.Fatalf("ended are %q", f.ended)
 		}
 		f.cfg.Book.Over("p")
-		if _, _, ok := f.cfg.Book.Doomed(f.pod); ok {
+		if _, _, ok := f.cfg.Book.PendingKill(f.pod); ok {
 			t.Error("as it begins again it is ended")
 		}
 		f.looks(t, 0, "a b")
-		if _, _, ok := f.cfg.Book.Doomed(f.pod); ok {
+		if _, _, ok := f.cfg.Book.PendingKill(f.pod); ok {
 			t.Error("after a look it is ended")
 		}
 		f.looks(t, 0, "a b!")
 		if f.looks(t, 10*time.Second, "a b!"); len(f.ended) != 1 {
 			t.Errorf("as another device failed ended are %q", f.ended)
 		}
-		if _, _, ok := f.cfg.Book.Doomed(f.pod); !ok {
+		if _, _, ok := f.cfg.Book.PendingKill(f.pod); !ok {
 			t.Error("that is not remembered")
 		}
 	})

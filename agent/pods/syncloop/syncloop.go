@@ -75,12 +75,12 @@ type Config struct {
 	// Admitted returns the resources that an earlier run of the agent admitted a pod of the runtime
 	// with; nil: unknown. A nil function knows of none.
 	Admitted func(cri.Pod) *podspec.Resources
-	// Doomed returns why and within which grace period an earlier run of the agent was about to end a
-	// pod; ok is false if it was not. A nil function knows of none.
-	Doomed    func(*v1.Pod) (why pod.Why, grace time.Duration, ok bool)
-	Admission Admission
-	Workers   Workers
-	Statuses  *podstatus.Store
+	// PendingKill returns why and within which grace period an earlier run of the agent was about to
+	// end a pod; ok is false if it was not. A nil function knows of none.
+	PendingKill func(*v1.Pod) (why pod.Why, grace time.Duration, ok bool)
+	Admission   Admission
+	Workers     Workers
+	Statuses    *podstatus.Store
 	// Tell records an event of a pod; it must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
 	// Restarted hears of a pod that begins again, desired again before it was gone; nil: nobody
@@ -110,8 +110,8 @@ func New(cfg Config) *Loop {
 	if cfg.Admitted == nil {
 		cfg.Admitted = func(cri.Pod) *podspec.Resources { return nil }
 	}
-	if cfg.Doomed == nil {
-		cfg.Doomed = func(*v1.Pod) (pod.Why, time.Duration, bool) { return pod.Why{}, 0, false }
+	if cfg.PendingKill == nil {
+		cfg.PendingKill = func(*v1.Pod) (pod.Why, time.Duration, bool) { return pod.Why{}, 0, false }
 	}
 	if cfg.Restarted == nil {
 		cfg.Restarted = func(*v1.Pod) {}
