@@ -260,7 +260,7 @@ func (w *walk) open() {
 	})
 	d.queue, d.store = queue, store
 	notifier := released.New(released.Config{
-		Store: store, Plugins: w.plugins, Settled: queue.Poke,
+		Store: store, Plugins: w.plugins, Reassignable: queue.Poke,
 		Changed: mailbox.Subscribe(store.Changes(), &w.plugins.changed),
 		Tell:    func(_, _, _ string) { w.gaveUp.Add(1) },
 	})

@@ -64,9 +64,9 @@ func newPage(all records) *page {
 // book is all records, kept in a file. Reading it takes no lock.
 type book struct {
 	bootID string
-	// settled hears of pods that have no claim any more; nil: nobody does. It must not block.
-	settled func(types.UID)
-	now     atomic.Pointer[page] // what the file has
+	// unprepared hears of pods that have no claim any more; nil: nobody does. It must not block.
+	unprepared func(types.UID)
+	now        atomic.Pointer[page] // what the file has
 	// lost: the file was not there, or could not be used.
 	lost   bool
 	export *export
@@ -225,17 +225,17 @@ func (b *book) writeLocked(edits []*edit) {
 	}
 	was := b.now.Swap(newPage(next))
 	b.export.changed(next)
-	b.tellSettled(was)
+	b.notifyUnprepared(was)
 }
 
-// tellSettled tells of pods that had claims, and have none any more.
-func (b *book) tellSettled(was *page) {
-	if b.settled == nil {
+// notifyUnprepared tells of pods that had claims, and have none any more.
+func (b *book) notifyUnprepared(was *page) {
+	if b.unprepared == nil {
 		return
 	}
 	for uid := range was.users {
 		if len(b.of(uid)) == 0 {
-			b.settled(uid)
+			b.unprepared(uid)
 		}
 	}
 }

@@ -20,8 +20,8 @@ type caller struct {
 	news    func() // a call has ended
 }
 
-// turn is a set of calls that one goroutine makes, with the stages of the drivers before.
-type turn struct {
+// callSet has the calls that one goroutine makes, with the stages of the drivers before.
+type callSet struct {
 	kind  EventKind // PrepareSent or UnprepareSent
 	calls []called
 	was   map[called]Stage
@@ -29,7 +29,7 @@ type turn struct {
 }
 
 // takeCalls records the calls that are not under way as sent.
-func (by *caller) takeCalls(d *draft, owed []called, kind EventKind, now time.Time) (t turn) {
+func (by *caller) takeCalls(d *draft, owed []called, kind EventKind, now time.Time) (t callSet) {
 	t.kind = kind
 	t.calls, t.busy = by.flights.take(dedupe(owed))
 	t.was = map[called]Stage{}
@@ -52,7 +52,7 @@ func dedupe(all []called) (out []called) {
 }
 
 // callAll makes the calls, one for each driver, side by side. It returns the first driver's error.
-func (by *caller) callAll(ctx context.Context, t turn,
+func (by *caller) callAll(ctx context.Context, t callSet,
 	call func(context.Context, string, []called) map[called]outcome) error {
 	return cmp.Or(await.All(byDriver(t.calls), -1, func(batch []called) error {
 		return by.land(t, batch, call(ctx, batch[0].driver, batch))
@@ -66,7 +66,7 @@ type outcome struct {
 }
 
 // land records the outcomes of one driver's call.
-func (by *caller) land(t turn, batch []called, outcomes map[called]outcome) error {
+func (by *caller) land(t callSet, batch []called, outcomes map[called]outcome) error {
 	defer by.news()
 	defer by.flights.land(batch)
 	now := time.Now()

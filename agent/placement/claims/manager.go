@@ -47,8 +47,8 @@ type Config struct {
 type Ends struct {
 	// Changed: the claims that a waiting pod lacks are others, or its drivers.
 	Changed func()
-	// Settled: a pod holds no claim any more, after it did.
-	Settled func(types.UID)
+	// Unprepared: a pod held claims, and holds none any more.
+	Unprepared func(types.UID)
 	// Tell records an event of an object.
 	Tell func(object runtime.Object, eventType, reason, message string)
 }
@@ -97,7 +97,7 @@ func New(cfg Config) (*Manager, error) {
 		recovered: recoveredFrom(recovered, err, aligned), cdi: newSpecs(cfg.CDIDirs)}
 	err = errors.Join(err, aligned)
 	m.calls = &caller{drivers: cfg.Drivers, book: b, flights: newFlights(), news: m.pods.tell}
-	b.settled = cfg.Ends.Settled
+	b.unprepared = cfg.Ends.Unprepared
 	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, groups: cfg.Groups, node: cfg.Node,
 		changed: cfg.Ends.Changed, pods: map[types.UID]*reading{}}
 	var failed error

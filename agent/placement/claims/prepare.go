@@ -124,7 +124,7 @@ func (d *draft) use(pod *v1.Pod, uses []Use) (owed []called, err error) {
 }
 
 // begin records a change, and takes the calls that it says are owed.
-func (m *Manager) begin(change func(*draft) ([]called, error)) (t turn, err error) {
+func (m *Manager) begin(change func(*draft) ([]called, error)) (t callSet, err error) {
 	err = m.book.apply(func(d *draft) error {
 		owed, err := change(d)
 		if err == nil {
@@ -134,7 +134,7 @@ func (m *Manager) begin(change func(*draft) ([]called, error)) (t turn, err erro
 	})
 	if err != nil {
 		m.calls.flights.land(t.calls)
-		return turn{}, err
+		return callSet{}, err
 	}
 	return t, nil
 }

@@ -145,8 +145,8 @@ func (r *Record) hasDevices() bool {
 	})
 }
 
-// settled reports whether nobody uses the claim and no driver has anything of it.
-func (r *Record) settled() bool {
+// unprepared reports whether nobody uses the claim and no driver has anything of it.
+func (r *Record) unprepared() bool {
 	return len(r.active()) == 0 && !r.inStage(StagePreparing, StagePrepared, StageUnpreparing)
 }
 

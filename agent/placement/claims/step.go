@@ -92,7 +92,7 @@ func Step(r *Record, e Event) (*Record, error) {
 	default:
 		panic(fmt.Sprintf("claims: event %q", e.Kind))
 	}
-	if next.settled() {
+	if next.unprepared() {
 		return nil, nil
 	}
 	return next, nil

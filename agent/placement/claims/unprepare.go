@@ -37,7 +37,7 @@ func (m *Manager) Release(uid types.UID) {
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	began := time.Now()
 	m.Release(uid)
-	err := m.awaitSettled(ctx, uid, began)
+	err := m.awaitUnprepared(ctx, uid, began)
 	m.metrics.handled(opUnprepare, began, err)
 	if err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)
@@ -45,7 +45,7 @@ func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-func (m *Manager) awaitSettled(ctx context.Context, uid types.UID, since time.Time) error {
+func (m *Manager) awaitUnprepared(ctx context.Context, uid types.UID, since time.Time) error {
 	for {
 		news := m.pods.next()
 		if m.Held(uid) == nil {
@@ -105,7 +105,7 @@ func (m *Manager) releaseGone(pods func() (Pods, bool)) {
 // round records releases, and begins the calls that are due. It returns when the next one is.
 func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time.Time) {
 	left, now := m.pods.take(), time.Now()
-	var t turn
+	var t callSet
 	var spared []string // drivers that want no call
 	err := m.book.apply(func(d *draft) error {
 		spared = nil
@@ -142,7 +142,7 @@ func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time
 }
 
 // unprepare makes one driver's call, and has Run look again.
-func (m *Manager) unprepare(ctx context.Context, t turn, batch []called) {
+func (m *Manager) unprepare(ctx context.Context, t callSet, batch []called) {
 	err := m.calls.land(t, batch, m.calls.callUnprepare(ctx, batch[0].driver, batch))
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("A driver did not unprepare all resource claims, trying again",

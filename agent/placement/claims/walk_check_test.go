@@ -19,7 +19,7 @@ func (w *walk) check() {
 		}
 	}
 	for key, r := range w.records {
-		if r.settled() || len(r.Users) == 0 {
+		if r.unprepared() || len(r.Users) == 0 {
 			w.Fatalf("%s: the record of %s stays: %+v", w.last, key, r)
 		}
 		if len(r.ToPrepare()) > 0 && len(r.ToUnprepare()) > 0 {

@@ -75,8 +75,8 @@ func (n *node) start(t *testing.T) {
 	n.Manager, err = New(Config{
 		Dir: n.dir, BootID: n.bootID, Get: n.get, Drivers: drivers{n}, DriversChanged: n.change,
 		Booted: n.booted, CDIDirs: n.cdiDirs(), Ends: Ends{
-			Changed: func() { n.note("changed") },
-			Settled: func(uid types.UID) { n.note("settled %s", uid) },
+			Changed:    func() { n.note("changed") },
+			Unprepared: func(uid types.UID) { n.note("settled %s", uid) },
 			Tell: func(o runtime.Object, _, reason, message string) {
 				ref, _ := o.(*v1.ObjectReference)
 				n.set(func() { n.told = append(n.told, ref.Kind+" "+ref.Name+" "+reason+": "+message) })

@@ -35,8 +35,8 @@ type Config struct {
 	Plugins Plugins
 	// Changed has a value when the state or the inventory has changed.
 	Changed <-chan struct{}
-	// Settled is called when devices can be assigned again. It must not block.
-	Settled func()
+	// Reassignable is called when devices can be assigned again. It must not block.
+	Reassignable func()
 	// Tell records an event of the node. It must not block.
 	Tell func(eventType, reason, message string)
 }
@@ -106,7 +106,7 @@ func (n *Notifier) pass(ctx context.Context) (next time.Duration) {
 		return next
 	}
 	inventory, held := n.cfg.Plugins.Inventory(), allocation.TakenBy(state.List()...).Devices()
-	var settled []allocation.Owed
+	var done []allocation.Owed
 	for resource, owed := range byResource(state.Owed) {
 		if n.busy.Has(resource) {
 			continue
@@ -116,7 +116,7 @@ func (n *Notifier) pass(ctx context.Context) (next time.Duration) {
 			// A running pod may turn out to hold a device that was given back.
 			ids := sets.New(o.IDs...)
 			theirs := held[resource].Intersection(ids)
-			settled = append(settled, part(o, theirs)...)
+			done = append(done, part(o, theirs)...)
 			left = append(left, part(o, ids.Difference(theirs))...)
 		}
 		n.follow(resource, inventory.Resources[resource].Connected, owed)
@@ -124,14 +124,14 @@ func (n *Notifier) pass(ctx context.Context) (next time.Duration) {
 		switch r := inventory.Resources[resource]; {
 		case !r.Connected || len(left) == 0:
 		case r.Options.Released == devicemanager.ReleasedUnwanted:
-			settled = append(settled, left...)
+			done = append(done, left...)
 		case wait > 0:
 			next = min(next, wait)
 		default:
 			n.notify(ctx, resource, left)
 		}
 	}
-	if !n.settle(ctx, settled) {
+	if !n.drop(ctx, done) {
 		next = min(next, pause)
 	}
 	return next
@@ -176,10 +176,10 @@ func (n *Notifier) notify(ctx context.Context, resource string, owed []allocatio
 	})
 }
 
-// answered settles what the plugin has confirmed, and what it has had its time for.
+// answered drops what the plugin has confirmed, and what it has had its time for.
 func (n *Notifier) answered(ctx context.Context, d done) {
 	now := time.Now()
-	var settled []allocation.Owed
+	var done []allocation.Owed
 	var late []int // of those owed
 	for i, o := range d.owed {
 		err := d.answers[i]
@@ -194,9 +194,9 @@ func (n *Notifier) answered(ctx context.Context, d done) {
 			n.due[d.resource] = now.Add(pause)
 			continue
 		}
-		settled = append(settled, o)
+		done = append(done, o)
 	}
-	if !n.settle(ctx, settled) {
+	if !n.drop(ctx, done) {
 		n.due[d.resource] = now.Add(pause) // it is called once more
 		return
 	}
@@ -221,9 +221,9 @@ func (n *Notifier) gaveUp(ctx context.Context, o allocation.Owed, why error) {
 		devicemanager.Few(o.IDs), o.Resource, o.Namespace, o.Name, why))
 }
 
-// settle removes from the state what plugins need not be told any more: durable first. If that
+// drop removes from the state what plugins need not be told any more: durable first. If that
 // fails, the caller tries again.
-func (n *Notifier) settle(ctx context.Context, owed []allocation.Owed) bool {
+func (n *Notifier) drop(ctx context.Context, owed []allocation.Owed) bool {
 	if len(owed) == 0 {
 		return true
 	}
@@ -241,7 +241,7 @@ func (n *Notifier) settle(ctx context.Context, owed []allocation.Owed) bool {
 	for _, o := range owed {
 		delete(n.from, o.Entry())
 	}
-	n.cfg.Settled()
+	n.cfg.Reassignable()
 	return true
 }
 

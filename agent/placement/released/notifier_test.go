@@ -50,12 +50,12 @@ func (p *plugins) Released(ctx context.Context, resource string, ids []string,
 
 // desk is a notifier at work on a store.
 type desk struct {
-	t       *testing.T
-	store   *store.Store
-	plugins *plugins
-	changed mailbox.Topic // the inventory
-	settled int
-	gaveUp  []string
+	t            *testing.T
+	store        *store.Store
+	plugins      *plugins
+	changed      mailbox.Topic // the inventory
+	reassignable int
+	gaveUp       []string
 }
 
 func bubble(t *testing.T, f func(d *desk)) {
@@ -75,7 +75,7 @@ func bubble(t *testing.T, f func(d *desk)) {
 			allocation.Change{Put: d.pod("b", gpu, "gpu-2")},
 			allocation.Change{Put: d.pod("c", nic, "nic-0")})
 		notifier := New(Config{
-			Store: store, Plugins: d.plugins, Settled: func() { d.settled++ },
+			Store: store, Plugins: d.plugins, Reassignable: func() { d.reassignable++ },
 			Changed: mailbox.Subscribe(store.Changes(), &d.changed),
 			Tell: func(eventType, reason, message string) {
 				d.gaveUp = append(d.gaveUp, eventType+" "+reason+": "+message)
@@ -158,7 +158,7 @@ func TestTold(t *testing.T) {
 		d.offer(devicemanager.ReleasedWanted, gpu, nic)
 		d.drop("a", "b", "c")
 		d.is(tellsA + ", " + tellsB + ", " + tellsC)
-		if d.settled == 0 {
+		if d.reassignable == 0 {
 			t.Error("nobody was told that devices can be given out")
 		}
 	})
@@ -303,7 +303,7 @@ func TestUnwritten(t *testing.T) {
 			defer cancel()
 			settled := 0
 			notifier := New(Config{
-				Store: broken, Plugins: p, Settled: func() { settled++ },
+				Store: broken, Plugins: p, Reassignable: func() { settled++ },
 				Tell: func(_, _, _ string) { settled++ },
 			})
 			go func() { _ = notifier.Run(ctx) }()
