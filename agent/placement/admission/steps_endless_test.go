@@ -19,7 +19,7 @@ func (e *endless) check(a decide.Attempt) *decide.Refusal {
 		w := e.walk
 		w.tell("decided on is %s", a.Pod.UID)
 		for _, o := range w.desk.queue.admitter.pods.Order {
-			w.tell("  %s after %s %v: %s, %s", o.Pod.UID, o.After, o.ForTurn, w.state(w.find(o.Pod.UID)), o.Cause)
+			w.tell("  %s after %s %v: %s, %s", o.Pod.UID, o.After, o.ForSlot, w.state(w.find(o.Pod.UID)), o.Cause)
 		}
 		if n > most {
 			panic("admission decides without end\n" + strings.Join(w.story, "\n"))

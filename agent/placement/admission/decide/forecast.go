@@ -29,7 +29,7 @@ func (d *Decision) foresee(in rooms, r *Request) {
 			d.Message+"; pods that are terminating hold what is missing")
 		return
 	}
-	claim, ok := in.hoped(r.Pod, r.Advice)
+	claim, ok := in.forecast(r.Pod, r.Advice)
 	if !ok {
 		return
 	}
@@ -56,10 +56,10 @@ func Unasked(i devicemanager.Inventory, pod *v1.Pod) devicemanager.Inventory {
 	return i
 }
 
-// hoped plans as if terminating pods were gone, all devices healthy, all plugins back and resource
+// forecast plans as if terminating pods were gone, all devices healthy, all plugins back and resource
 // claims ready: first with the devices that plugins had, then without counting on those. The claim
 // leaves out devices that cannot be foreseen.
-func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (hoped allocation.Pod, ok bool) {
+func (in rooms) forecast(pod *v1.Pod, advice allocation.Advice) (later allocation.Pod, ok bool) {
 	away := false
 	in.later.Claims.Lack = claim.Lack{}
 	for _, same := range []bool{true, false} {

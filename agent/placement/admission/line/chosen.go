@@ -11,9 +11,9 @@ import (
 // first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
-// yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
-// nil: none.
-func (e *Entry) yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
+// chosenForOthers returns the devices of the pod's guess that were chosen for another pod and not for
+// this one; nil: none.
+func (e *Entry) chosenForOthers(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
 	if e.Guess == nil || len(chosen) == 0 {
 		return nil
 	}
@@ -47,39 +47,39 @@ func (p *Pods) withCertain(e *Entry, l allocation.Ledger) allocation.Ledger {
 	return l.With(e.Pod.UID, allocation.Entry{Standing: entry.Standing, Assigned: keeps.With(devices)})
 }
 
-// yielding removes from the ledger what other pods guess of the devices that were chosen for the pod.
-func (p *Pass) yielding(l allocation.Ledger) allocation.Ledger {
+// withoutGuesses removes from the ledger what other pods guess of the devices that were chosen for the pod.
+func (p *Pass) withoutGuesses(l allocation.Ledger) allocation.Ledger {
 	if len(p.chosen) == 0 {
 		return l
 	}
 	for _, o := range p.pods.Order {
 		entry, known := l.Get(o.Pod.UID)
-		yields := o.yields(p.chosen)
-		if !known || yields == nil {
+		devices := o.chosenForOthers(p.chosen)
+		if !known || devices == nil {
 			continue
 		}
-		entry.Assigned = entry.Assigned.WithoutDevices(yields)
+		entry.Assigned = entry.Assigned.WithoutDevices(devices)
 		l = l.With(o.Pod.UID, entry)
 	}
 	return l
 }
 
-// unyielding returns a pod whose guess has devices that were chosen for the pod to decide on, and which
+// blockingGuess returns a pod whose guess has devices that were chosen for the pod to decide on, and which
 // has no place without them; nil: none.
-func (p *Pass) unyielding(d *decide.Decision) *Entry {
+func (p *Pass) blockingGuess(d *decide.Decision) *Entry {
 	if len(p.chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
 		return nil
 	}
 	ledger := p.line.ledger(p).Without(p.request.In)
-	var yield []*Entry
+	var guesses []*Entry
 	for _, o := range p.pods.Order {
 		_, known := ledger.Get(o.Pod.UID)
-		if known && !o.State.Goes() && o.yields(p.chosen) != nil {
-			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
+		if known && !o.State.Goes() && o.chosenForOthers(p.chosen) != nil {
+			guesses, ledger = append(guesses, o), ledger.Without(o.Pod.UID)
 		}
 	}
 	s := p.Snapshot(ledger).With(*d)
-	for _, o := range yield {
+	for _, o := range guesses {
 		r := p.asks(o)
 		other := s.Decide(&r)
 		if other.Outcome != decide.Admit {

@@ -21,7 +21,7 @@ type exchange map[*Entry]allocation.Pod
 
 // choose decides on the pod whose turn it is, and returns the new claims of others.
 func (p *Pass) choose() (Verdict, exchange) {
-	ledger := p.yielding(p.line.ledger(p))
+	ledger := p.withoutGuesses(p.line.ledger(p))
 	if p.claimsAny && p.line.holder(p) == nil {
 		if offered, more := p.offer(ledger); more {
 			v := p.decide(offered)

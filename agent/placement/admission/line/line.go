@@ -13,27 +13,27 @@ type line struct {
 	made bool
 	// guessed: there were guesses at the beginning of the pass.
 	guessed bool
-	// turns holds, by resource, the pod that has the turn; last the pod that wants the resource and came
-	// last in the pass.
-	turns, last map[string]*Entry
+	// slots holds, by resource, the pod that has the resource's slot; last the pod that wants the
+	// resource and came last in the pass.
+	slots, last map[string]*Entry
 	// guess is the last pod before with a guess.
 	guess *Entry
 	// sure leaves out nothing but the guesses of later pods.
 	sure partial
 }
 
-// look finds who has the turn, once in a pass.
+// look finds who holds the slots, once in a pass.
 func (l *line) look(p *Pass) {
 	if l.made {
 		return
 	}
-	l.made, l.turns, l.last = true, map[string]*Entry{}, map[string]*Entry{}
+	l.made, l.slots, l.last = true, map[string]*Entry{}, map[string]*Entry{}
 	for _, e := range p.pods.Order {
 		l.guessed = l.guessed || e.Guesses()
-		if e.HasTurn() {
+		if e.HoldsSlot() {
 			for _, name := range p.View.Contested(e.Demand) {
 				if e.Holds(name) {
-					l.turns[name] = e
+					l.slots[name] = e
 				}
 			}
 		}
@@ -49,7 +49,7 @@ func (l *line) ledger(p *Pass) allocation.Ledger {
 	return l.sure.upTo(p.at, p.pods)
 }
 
-// note takes note that the pod had its turn in the pass.
+// note takes note that the pass has come past the pod.
 func (l *line) note(p *Pass, e *Entry) {
 	if !e.Undecided() {
 		return
@@ -63,14 +63,14 @@ func (l *line) note(p *Pass, e *Entry) {
 	}
 }
 
-// holder returns the pod that has the turn for what the pod wants, or stands in line before it; nil:
+// holder returns the pod that holds a slot that the pod wants, or stands in line before it; nil:
 // none.
 func (l *line) holder(p *Pass) *Entry {
 	l.look(p)
 	for _, name := range p.contested {
-		switch has, last := l.turns[name], l.last[name]; {
+		switch has, last := l.slots[name], l.last[name]; {
 		case has != nil && has.Pod.UID == p.request.In:
-		case has != nil && has.HasTurn() && has.Holds(name):
+		case has != nil && has.HoldsSlot() && has.Holds(name):
 			return has
 		case last != nil && last.Undecided():
 			return last
@@ -81,25 +81,26 @@ func (l *line) holder(p *Pass) *Entry {
 
 // before has the pod stand in line if another pod's devices have to be known before the decision counts.
 func (p *Pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
-	other, turn := p.first(d)
+	other, forSlot := p.first(d)
 	if other == nil {
 		return record.Ranked{}, false
 	}
-	in = record.Ranked{After: other.Pod.UID, Turn: turn}
-	if d.Outcome == decide.Admit && other.yields(p.chosen) == nil {
+	in = record.Ranked{After: other.Pod.UID, ForSlot: forSlot}
+	if d.Outcome == decide.Admit && other.chosenForOthers(p.chosen) == nil {
 		in.Guess = d.Case.Plan.Pod
 	}
 	return in, true
 }
 
-// first returns the pod whose devices have to be known first; nil: none. turn: its turn has to end.
-func (p *Pass) first(d *decide.Decision) (other *Entry, turn bool) {
+// first returns the pod whose devices have to be known first; nil: none. forSlot: it has to
+// give up its slot.
+func (p *Pass) first(d *decide.Decision) (other *Entry, forSlot bool) {
 	if d.Kind == decide.Planned && p.chooses(d) {
 		if other := p.line.holder(p); other != nil {
 			return other, true
 		}
 	}
-	if other := p.unyielding(d); other != nil {
+	if other := p.blockingGuess(d); other != nil {
 		return other, false
 	}
 	guess := p.line.guess

@@ -18,7 +18,7 @@ type Pass struct {
 	Shell
 	Surroundings
 	pods *Pods
-	turn
+	current
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
 	// withoutLater leaves out claims of later pods, except those to what was recorded before a reboot:
@@ -49,8 +49,8 @@ type Surroundings struct {
 	View decide.View
 }
 
-// turn says whose turn it is, and has what the decision takes of that pod.
-type turn struct {
+// current is the pod that the pass has come to: its place, and what the decision takes of it.
+type current struct {
 	at      int // its place in the order of arrival
 	request decide.Request
 	patient bool // it may wait for what it lacks
@@ -105,9 +105,9 @@ func (p *Pass) take(ctx context.Context, e *Entry, at int) {
 	}
 }
 
-// turnOf returns the turn of the pod at this place.
-func (p *Pass) turnOf(e *Entry, at int) turn {
-	t := turn{
+// currentOf returns what the pass has to know of the pod at this place.
+func (p *Pass) currentOf(e *Entry, at int) current {
+	t := current{
 		at: at, request: p.asks(e), patient: e.Waited(p.Now) < p.Wait,
 		chosen: e.Choices(), contested: p.View.Contested(e.Demand),
 	}
@@ -134,7 +134,7 @@ func (p *Pass) attempt(ctx context.Context, e *Entry) {
 	if e.Inquiry.Begun {
 		p.Tell(ctx, e, record.Learned{Lack: p.Lack(e.Pod)})
 	}
-	p.turn = p.turnOf(e, p.at)
+	p.current = p.currentOf(e, p.at)
 	v, swaps := p.choose()
 	p.Explain(e, v, false)
 	if p.Tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
@@ -219,7 +219,7 @@ func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
 
 // displace takes from the pods behind the claims that overlap. The first time in a pass they all look
 // for a place again, those for which a call is under way after that. Pods that are queued keep memory
-// beside what is taken: their turn in this pass is still to come.
+// beside what is taken: the pass comes to them later.
 func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
@@ -239,16 +239,16 @@ func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
 
 // partial is the ledger without the guesses of later pods, and without some pods, except for what is
 // certain of those that guess. The first question makes it, and it follows the pass, so that it costs one
-// step for each pod. In a pass a pod changes at its turn only, apart from the claims that displace takes.
+// step for each pod. In a pass only the pod that it has come to changes, apart from claims that displace takes.
 type partial struct {
-	// out reports whether a pod is left out; passed: its turn has come.
+	// out reports whether a pod is left out; passed: the pass has come to it.
 	out    func(of *Pods, e *Entry, passed bool) bool
 	made   bool
-	at     int // whose turn it was
+	at     int // the place that the pass has come to
 	ledger allocation.Ledger
 }
 
-// upTo returns the ledger at the turn of the pod at this place. The place never goes back.
+// upTo returns the ledger for the pod at this place. The place never goes back.
 func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
 	if !p.made {
 		p.made, p.at, p.ledger = true, at, of.Certain
@@ -265,7 +265,7 @@ func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
 	return p.ledger
 }
 
-// put gives the ledger what counts of a pod that is left out, or whose turn has come.
+// put gives the ledger what counts of a pod that is left out, or that the pass has come to.
 func (p *partial) put(of *Pods, e *Entry, passed bool) {
 	if p.out(of, e, passed) {
 		p.ledger = of.withCertain(e, p.ledger)

@@ -169,11 +169,11 @@ func (p *Pods) IsVoid(held allocation.Pod) bool {
 	return !held.IsEmpty() && held.BootID != p.bootID
 }
 
-// IsBehind reports whether the pod still has a reason to stand in line. If an earlier pod whose turn it
+// IsBehind reports whether the pod still has a reason to stand in line. If an earlier pod whose slot it
 // waits for is queued, that one goes first: a line moves up by one pod, and is not decided on as a whole.
 func (p *Pods) IsBehind(e *Entry, v decide.View) bool {
 	o := p.Find(e.After)
-	if o == nil || !e.ForTurn {
+	if o == nil || !e.ForSlot {
 		return o != nil && o.Undecided()
 	}
 	next := o.State == record.Queued && o.arrival < e.arrival

@@ -80,7 +80,7 @@ func (s *step) failed(f Failed) {
 		s.reject(refusal)
 		return
 	case errors.Is(f.Err, claim.ErrReplaced),
-		!s.Tries.Unsound && !s.View.Sound(s.Pod, f.Pod): // the machine changed meanwhile
+		!s.Tries.InvalidCPUs && !s.View.Sound(s.Pod, f.Pod): // the machine changed meanwhile
 		s.give(Queued, Reservation{Kind: Claimed})
 		return
 	}

@@ -30,20 +30,20 @@ type (
 	// Remade: the machine would not give the pod its reservation any more.
 	Remade struct{}
 
-	// Considered: the pod had its turn, and other pods were not looked at yet.
+	// Considered: the pod was decided on, and other pods were not looked at yet.
 	Considered struct{ decide.Decision }
-	// Decided: the pod had its turn. Contested: it claims devices of which plugins have a
+	// Decided: the pod was decided on beside the others. Contested: it claims devices of which plugins have a
 	// preference.
 	Decided struct {
 		decide.Decision
 		Contested bool
 	}
-	// Learned: what the pod lacks is asked about at its turn.
+	// Learned: what the pod lacks is asked about when the pass comes to it.
 	Learned struct{ Lack decide.Lack }
 	// Ranked: another pod's devices have to be known before the pod is decided on.
 	Ranked struct {
-		After types.UID
-		Turn  bool // it waits for its turn
+		After   types.UID
+		ForSlot bool // it waits for the slot of that pod
 		// Guess is the place that the pod would get; without containers: none.
 		Guess allocation.Pod
 	}

@@ -38,7 +38,7 @@ type Record struct {
 // Place is a pod's place in line.
 type Place struct {
 	After   types.UID // the pod ahead of it; "": none
-	ForTurn bool      // it waits for that pod's turn to end, not only for its guess
+	ForSlot bool      // it waits for that pod's slot, not only for its guess
 }
 
 // Question is the call of GetPreferredAllocation in progress.
@@ -80,9 +80,9 @@ type Tries struct {
 	Reread decide.Stale
 	// Refusal is said if the pod may wait no longer for what failed last.
 	Refusal *allocation.Rejection
-	// Unsound: the pod keeps CPUs that the machine would not give it when that was decided. So they
+	// InvalidCPUs: the pod keeps CPUs that the machine would not give it when that was decided. So they
 	// are no sign of a machine that has changed since.
-	Unsound bool
+	InvalidCPUs bool
 	// MadeWay: other pods have made way for it.
 	MadeWay bool
 	// held is when holding it back ends; zero: it was never held back.
@@ -118,8 +118,9 @@ func (r *Record) IsShort() bool {
 	return r.Runs && r.State == Admitted && !r.Has.Pod.IsEmpty() && r.Has.Pod.Incomplete(r.Pod)
 }
 
-// HasTurn reports whether a plugin is asked about the pod, or has just answered.
-func (r *Record) HasTurn() bool {
+// HoldsSlot reports whether a plugin is asked about the pod, or has just answered: a resource has one
+// slot, and no other pod's preference is asked for meanwhile.
+func (r *Record) HoldsSlot() bool {
 	switch r.State {
 	case Asking, Inquiring:
 		return true
@@ -131,8 +132,8 @@ func (r *Record) HasTurn() bool {
 	return false
 }
 
-// Holds reports whether the pod, which has the turn, has it for the resource. While a plugin takes its
-// time, it has no turn for resources that it was not asked about yet.
+// Holds reports whether the pod, which holds a slot, holds the resource's. While a plugin takes its
+// time, the pod holds no slot of resources that nobody was asked about yet.
 func (r *Record) Holds(resource string) bool {
 	if r.State != Asking || !r.Question.Late || r.Question.Resource == resource {
 		return true
@@ -151,7 +152,7 @@ func (r *Record) IsPrompt() bool {
 }
 
 // Undecided reports whether the pod is asked about or stands in line.
-func (r *Record) Undecided() bool { return r.HasTurn() || r.State == Behind }
+func (r *Record) Undecided() bool { return r.HoldsSlot() || r.State == Behind }
 
 // Unanswered lists the resources whose plugins have not answered Allocate yet.
 func (r *Record) Unanswered() []string {

@@ -209,7 +209,7 @@ func (s *step) considered(d decide.Decision) {
 	s.do(Reread{stale})
 }
 
-// decided acts on the decision on a pod whose turn it was.
+// decided acts on the decision on the pod that the pass came to.
 func (s *step) decided(d Decided) {
 	if s.hinder(d.Decision) {
 		return
@@ -257,7 +257,7 @@ func (s *step) admit(d Decided) {
 	default:
 		reserved := plan.Pod
 		reserved.BootID = s.BootID
-		s.Tries.Unsound = !s.View.Sound(s.Pod, reserved)
+		s.Tries.InvalidCPUs = !s.View.Sound(s.Pod, reserved)
 		s.do(Outguess{allocation.TakenBy(reserved)})
 		s.give(Allocating, Reservation{Pod: reserved})
 		s.Tries.Due = s.Now.Add(SlowAnswer)
@@ -308,7 +308,7 @@ func (s *step) ranked(e Ranked) {
 		}
 	}
 	s.Preferences.Advice = nil
-	s.After, s.ForTurn = e.After, e.Turn
+	s.After, s.ForSlot = e.After, e.ForSlot
 	s.give(Behind, has)
 	if len(s.Chosen) > 0 && s.Guesses() && s.IsReserved() {
 		s.do(Outguess{allocation.Taken{}.With(allocation.DeviceIDs(s.Choices()))})
