@@ -36,7 +36,7 @@ type handler struct {
 	place   Placer
 	strict  bool // refuse manifests with unknown fields
 	gates   manifest.Gates
-	turn    chan struct{} // capacity 1
+	slot    chan struct{} // capacity 1
 }
 
 // Placer says where the devices of claims are on this node.
@@ -55,7 +55,7 @@ func Route(queue *admission.Queue, plugins *devicemanager.Plugins, place Placer,
 		Method: http.MethodPost, Pattern: "/debug/fit",
 		Handler: &handler{
 			queue: queue, plugins: plugins, place: place, strict: strict, gates: gates,
-			turn: make(chan struct{}, 1),
+			slot: make(chan struct{}, 1),
 		},
 	}
 }
@@ -120,10 +120,10 @@ func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
 }
 
 func (h *handler) answer(ctx context.Context, q Question) (Answer, error) {
-	if !await.Send(ctx, h.turn, struct{}{}) {
+	if !await.Send(ctx, h.slot, struct{}{}) {
 		return Answer{}, fmt.Errorf("wait for other questions: %w", ctx.Err())
 	}
-	defer func() { <-h.turn }()
+	defer func() { <-h.slot }()
 	snapshot, err := h.queue.Snapshot(ctx)
 	if err != nil {
 		return Answer{}, err

@@ -34,7 +34,7 @@ type gap struct {
 	what            Kind
 	name, want, has string
 	file            string // the kernel's file
-	turn            turn
+	phase           phase
 	// repair is set if the runtime reports, or the kernel had, what the container should have.
 	repair bool
 }
@@ -96,7 +96,7 @@ func (c live) drift(n *Node) (out []gap) {
 			want.within && inside(has, want.cpus.CPUSet)
 	}; !want.cpus.IsEmpty() && !same(has) {
 		out = append(out, gap{CPUSet, "CPUs", want.cpus.text, has, "cpuset.cpus",
-			turnOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(sent)})
+			phaseOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(sent)})
 	}
 	has = ptr.Deref(c.kernel.mems, reported)
 	if !want.mems.IsEmpty() && !matchesNodes(has, want.mems, n.backed) {
@@ -105,7 +105,7 @@ func (c live) drift(n *Node) (out []gap) {
 	}
 	if has := c.kernel.quota; has != nil && !has.Same(c.quota) {
 		out = append(out, gap{CPUQuota, "CPU quota", c.quota.String(), has.String(), "CPU quotas",
-			turnOfQuota(*has, c.quota), c.record.limited == c.quota})
+			phaseOfQuota(*has, c.quota), c.record.limited == c.quota})
 	}
 	return out
 }

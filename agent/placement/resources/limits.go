@@ -50,7 +50,7 @@ func podLimits(r cgroups.Resources) limits {
 func (l limits) gaps(given limits) (out []gap) {
 	if !l.quota.Same(given.quota) && l.quota.Quota != 0 {
 		out = append(out, gap{what: CPUQuota, name: "CPU quota", want: l.quota.String(),
-			has: given.quota.String(), turn: turnOfQuota(given.quota, l.quota)})
+			has: given.quota.String(), phase: phaseOfQuota(given.quota, l.quota)})
 	}
 	if l.shares != given.shares {
 		out = append(out, gap{what: CPUShares, name: "CPU shares", want: fmt.Sprint(l.shares),
@@ -58,8 +58,8 @@ func (l limits) gaps(given limits) (out []gap) {
 	}
 	if l.memory != given.memory && l.memory != 0 || l.beside != given.beside {
 		out = append(out, gap{what: Memory, name: "memory", want: fmt.Sprint(l.memory, l.beside),
-			has:  fmt.Sprint(given.memory, given.beside),
-			turn: turnOf(given.memory, l.memory)})
+			has:   fmt.Sprint(given.memory, given.beside),
+			phase: phaseOf(given.memory, l.memory)})
 	}
 	return out
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// turn says when a value may change.
-type turn int
+// phase says when a value may change.
+type phase int
 
 const (
 	// anyTime: a CPU share, memory nodes, and a limit that is imposed or lifted, since a cgroup
 	// without a limit has that of the cgroup around it.
-	anyTime turn = iota
-	first        // the value shrinks
-	last         // it grows
+	anyTime phase = iota
+	first         // the value shrinks
+	last          // it grows
 )
 
-// turnOf returns the turn of a limit; 0 is none.
-func turnOf(has, want int64) turn {
+// phaseOf returns the phase of a limit; 0 is none.
+func phaseOf(has, want int64) phase {
 	switch {
 	case has <= 0 || want <= 0 || has == want:
 		return anyTime
@@ -33,15 +33,15 @@ func turnOf(has, want int64) turn {
 	}
 }
 
-// turnOfQuota compares the CPU time in the same time.
-func turnOfQuota(has, want cgroups.CPULimit) turn {
-	return turnOf(has.Quota*max(want.Period, 1), want.Quota*max(has.Period, 1))
+// phaseOfQuota compares the CPU time in the same time.
+func phaseOfQuota(has, want cgroups.CPULimit) phase {
+	return phaseOf(has.Quota*max(want.Period, 1), want.Quota*max(has.Period, 1))
 }
 
-// turnOfCPUs returns the turn of a CPU set. What is not reported shrinks, for all that is known. A
+// phaseOfCPUs returns the phase of a CPU set. What is not reported shrinks, for all that is known. A
 // set that moves leaves CPUs and gains others: nobody may be on exclusive CPUs before others left
 // them, so an exclusive one comes last, and one of the shared pool first.
-func turnOfCPUs(has string, want cpuset.CPUSet, exclusive bool) turn {
+func phaseOfCPUs(has string, want cpuset.CPUSet, exclusive bool) phase {
 	from, err := topology.ParseCPUs(has)
 	if err != nil || from.IsEmpty() || want.IsSubsetOf(from) || !exclusive && !from.IsSubsetOf(want) {
 		return first
@@ -66,7 +66,7 @@ func steps(lacks []lack) (order [3][]lack) {
 		shrink, grow := l, l
 		shrink.gaps, grow.gaps = nil, nil
 		for _, g := range l.gaps {
-			if g.turn == last || g.turn == anyTime && !l.has(first) && l.has(last) {
+			if g.phase == last || g.phase == anyTime && !l.has(first) && l.has(last) {
 				grow.gaps = append(grow.gaps, g)
 			} else {
 				shrink.gaps = append(shrink.gaps, g)
@@ -87,7 +87,7 @@ func (l lack) compare(o lack) int {
 	return cmp.Or(cmp.Compare(l.pod.UID, o.pod.UID), cmp.Compare(l.ID, o.ID))
 }
 
-// has reports whether one of the gaps has its turn then.
-func (l lack) has(t turn) bool {
-	return slices.ContainsFunc(l.gaps, func(g gap) bool { return g.turn == t })
+// has reports whether one of the gaps is closed in that phase.
+func (l lack) has(t phase) bool {
+	return slices.ContainsFunc(l.gaps, func(g gap) bool { return g.phase == t })
 }

@@ -119,8 +119,8 @@ func TestFailedStepsHoldUpOthers(t *testing.T) {
 	step := func(uid types.UID, id string, gaps ...gap) lack {
 		return lack{live: live{pod: cri.Pod{UID: uid}, Container: cri.Container{ID: id}}, gaps: gaps}
 	}
-	set, shares := gap{what: CPUSet, turn: last}, gap{what: CPUShares}
-	less, more := gap{what: CPUQuota, turn: first}, gap{what: CPUQuota, turn: last}
+	set, shares := gap{what: CPUSet, phase: last}, gap{what: CPUShares}
+	less, more := gap{what: CPUQuota, phase: first}, gap{what: CPUQuota, phase: last}
 	other, pod := step("u", "b", more), step("u", "", less)
 	for name, c := range map[string]struct {
 		failed lack

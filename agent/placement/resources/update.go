@@ -54,10 +54,10 @@ func (f *failed) hold(step lack) bool {
 		f.pods[step.pod.UID] && (step.ID == "" || step.ordered())
 }
 
-// ordered reports whether the step changes a limit that has its turn.
+// ordered reports whether the step changes a limit that has a phase.
 func (l lack) ordered() bool {
 	return slices.ContainsFunc(l.gaps, func(g gap) bool {
-		return g.what != CPUSet && g.turn != anyTime
+		return g.what != CPUSet && g.phase != anyTime
 	})
 }
 
@@ -130,7 +130,7 @@ func (l lack) checkMemory(whose string, limit int64, used func() (int64, error))
 	return err
 }
 
-func (g gap) lowersMemory() bool { return g.what == Memory && g.turn == first }
+func (g gap) lowersMemory() bool { return g.what == Memory && g.phase == first }
 
 // resources returns what the runtime is told to change. The CPU quota of a container with exclusive
 // CPUs goes with its CPU set.
