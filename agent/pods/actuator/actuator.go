@@ -244,7 +244,7 @@ func (a *Actuator) releaseClaims(ctx context.Context, pod *v1.Pod) error {
 }
 
 // stopContainers stops all containers concurrently, since each may take its whole grace period. The
-// container's hook and the wait for its turn count towards the grace period.
+// container's hook and the wait for other containers count towards the grace period.
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
@@ -253,19 +253,19 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: name}, v1.EventTypeNormal, "Killing",
 			cmp.Or(act.Message, "Stopping container "+name))
 	}
-	hooks, turns, end := sets.New(act.Hooks...), newTurns(act), time.Now().Add(act.Grace)
+	hooks, order, end := sets.New(act.Hooks...), newTerminationOrder(act), time.Now().Add(act.Grace)
 	return each(act.IDs, func(id string) error {
 		if hooks.Has(id) {
 			defer a.preStop(ctx, pod, observed, id, end)()
 		}
-		turns.await(ctx, id, end)
+		order.await(ctx, id, end)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		left := podworker.StopGrace(time.Until(end))
 		err := a.cfg.Runtime.StopContainer(ctx, id, int64(left.Seconds()))
 		if err == nil || status.Code(err) == codes.NotFound {
-			turns.ended(id)
+			order.ended(id)
 		}
 		return err
 	})

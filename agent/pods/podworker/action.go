@@ -87,7 +87,7 @@ const (
 	UpdateVolumes ActionKind = "UpdateVolumes"
 	// StopContainers stops the containers IDs within Grace and waits until they have ended. It
 	// first runs the preStop hooks of those in Hooks, all at once and within Grace. A container in
-	// one of Turns is stopped when the previous turn has ended, or when Grace is over; all others
+	// a group of StopOrder is stopped when the previous group has ended, or when Grace is over; all others
 	// are stopped at once.
 	StopContainers ActionKind = "StopContainers"
 	// StopSandboxes stops the sandboxes IDs.
@@ -124,11 +124,11 @@ type Action struct {
 	// Container names the container that is started, or that is stopped for its own sake.
 	Container string
 	// Again applies to a container that is stopped.
-	Again   Again
-	Attempt uint32
-	IDs     []string
-	Hooks   []string
-	Turns   [][]string
+	Again     Again
+	Attempt   uint32
+	IDs       []string
+	Hooks     []string
+	StopOrder [][]string
 	// KeepLogs applies to RemoveContainers.
 	KeepLogs bool
 	// Grace is in whole seconds.
@@ -149,7 +149,7 @@ func (a Action) String() string {
 	if len(a.IDs) > 0 {
 		b.WriteString(" " + strings.Join(a.IDs, ","))
 	}
-	for i, ids := range a.Turns {
+	for i, ids := range a.StopOrder {
 		fmt.Fprintf(&b, " %d: %s", i+1, strings.Join(ids, ","))
 	}
 	if len(a.Hooks) > 0 {
@@ -164,11 +164,11 @@ func (a Action) String() string {
 	return b.String()
 }
 
-// Aside returns the IDs that are in none of Turns.
+// Aside returns the IDs that are in no group of StopOrder.
 func (a Action) Aside() []string {
 	return slices.DeleteFunc(slices.Clone(a.IDs), func(id string) bool {
-		return slices.ContainsFunc(a.Turns, func(turn []string) bool {
-			return slices.Contains(turn, id)
+		return slices.ContainsFunc(a.StopOrder, func(group []string) bool {
+			return slices.Contains(group, id)
 		})
 	})
 }
@@ -180,7 +180,7 @@ func (a Action) key() key { return key{a.Kind, a.Container} }
 func (a Action) same(b Action) bool {
 	return a.Kind == b.Kind && a.Container == b.Container && a.Attempt == b.Attempt &&
 		a.KeepLogs == b.KeepLogs && slices.Equal(a.IDs, b.IDs) &&
-		slices.EqualFunc(a.Turns, b.Turns, slices.Equal)
+		slices.EqualFunc(a.StopOrder, b.StopOrder, slices.Equal)
 }
 
 // State is how far a pod's life has come.

@@ -188,8 +188,8 @@ func (s *startLimiter) giveLocked(now time.Time) {
 // compare puts workers that never had a place first: critical ones, then the oldest. The others
 // follow, with the last one that had a place at the end.
 func (w waiting) compare(o waiting) int {
-	if byTurn := w.served.Compare(o.served); byTurn != 0 {
-		return byTurn
+	if byServed := w.served.Compare(o.served); byServed != 0 {
+		return byServed
 	}
 	switch {
 	case w.urgent == o.urgent:

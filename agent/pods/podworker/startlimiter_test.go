@@ -168,7 +168,7 @@ func (n *node) startsOf(t *testing.T) map[string][]time.Duration {
 
 // TestTurns: critical and static pods come before others, and the oldest first; who leaves while it
 // waits takes no place.
-func TestTurns(t *testing.T) {
+func TestStartLimiterOrder(t *testing.T) {
 	s := newStartLimiter(leastPlaces)
 	s.limit = 1
 	now := epoch
@@ -193,9 +193,9 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	s.leave(workers[2], now)
-	var turns []int
+	var order []int
 	for last := 0; ; {
-		turns = append(turns, last)
+		order = append(order, last)
 		s.leave(workers[last], now)
 		last = slices.IndexFunc(workers, func(p *worker) bool { return !s.places[p].IsZero() })
 		if last < 0 {
@@ -205,8 +205,8 @@ func TestTurns(t *testing.T) {
 			t.Errorf("worker %d has a place and was not woken", last)
 		}
 	}
-	if want := []int{0, 3, 4, 1, 5}; !slices.Equal(turns, want) {
-		t.Errorf("turns %v, want %v", turns, want)
+	if want := []int{0, 3, 4, 1, 5}; !slices.Equal(order, want) {
+		t.Errorf("turns %v, want %v", order, want)
 	}
 }
 

@@ -73,7 +73,7 @@ func (p *plan) stopInOrder() Action {
 			regular = append(regular, c.ID)
 		}
 	}
-	turns := [][]string{regular}
+	order := [][]string{regular}
 	inits := p.Pod.Spec.InitContainers
 	for i := len(inits) - 1; i >= 0; i-- {
 		if !podspec.IsSidecar(&inits[i]) {
@@ -85,11 +85,11 @@ func (p *plan) stopInOrder() Action {
 				ids = append(ids, c.ID)
 			}
 		}
-		turns, stop.IDs = append(turns, ids), append(stop.IDs, ids...)
+		order, stop.IDs = append(order, ids), append(stop.IDs, ids...)
 	}
-	turns = slices.DeleteFunc(turns, func(ids []string) bool { return len(ids) == 0 })
-	if len(turns) > 1 {
-		stop.Turns = turns
+	order = slices.DeleteFunc(order, func(ids []string) bool { return len(ids) == 0 })
+	if len(order) > 1 {
+		stop.StopOrder = order
 	}
 	return stop
 }

@@ -8,7 +8,7 @@ import (
 
 // Sidecars are stopped when the regular containers have ended, then one by one, and whatever is left
 // when the grace is over at once. They wait for no other containers.
-func TestStopsInTurn(t *testing.T) {
+func TestStopsInOrder(t *testing.T) {
 	tell(t, []story{
 		{
 			name: "a sidecar waits for the hook of none but those that end before it",
@@ -104,12 +104,12 @@ func TestStopsInTurn(t *testing.T) {
 func (m *machine) stop(a Action) {
 	m.require(a.Grace >= minStop, "stopped with grace %v", a.Grace)
 	begun, last := m.now, m.stopThese(a.Aside(), m.now, a.Grace)
-	turn, end := begun, begun.Add(a.Grace)
-	for _, ids := range a.Turns {
-		ended := m.stopThese(ids, turn, StopGrace(end.Sub(turn)))
+	group, end := begun, begun.Add(a.Grace)
+	for _, ids := range a.StopOrder {
+		ended := m.stopThese(ids, group, StopGrace(end.Sub(group)))
 		last = later(last, ended)
-		if turn = ended; turn.After(end) {
-			turn = end
+		if group = ended; group.After(end) {
+			group = end
 		}
 	}
 	m.now = last

@@ -29,7 +29,7 @@ type worker struct {
 
 	memory  *memory // the goroutine's own, as is the next; nil before the first round
 	history history
-	served  time.Time // the goroutine's own: when it last had its turn to start
+	served  time.Time // the goroutine's own: when it last had a place to start
 
 	// Workers.mu guards the fields below.
 	desired Desired
@@ -163,7 +163,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	if d.Action == nil {
 		p.history.recall = &Done{}
 	}
-	mayAct := w.turns.mayAct(p, l.Pod, d.Action)
+	mayAct := w.limiters.mayAct(p, l.Pod, d.Action)
 	w.noteAwaitsPublished(p, !d.TellBy.IsZero() && d.Action == nil)
 	switch {
 	case d.State == Finished && l.remove():
@@ -275,7 +275,7 @@ func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 		p.memory.succeeded(a, now)
 		p.history.recall = &Done{a, made}
 		if a.Kind == CreateSandbox {
-			w.turns.starts.took(now.Sub(began), now)
+			w.limiters.starts.took(now.Sub(began), now)
 		}
 	case ctx.Err() != nil:
 		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
@@ -298,7 +298,7 @@ func (w *Workers) do(ctx context.Context, p *worker, r Report) (made cri.Made, e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		yield := func() { w.turns.leave(p, nil) }
+		yield := func() { w.limiters.leave(p, nil) }
 		made, err = w.cfg.Actuator.Do(ctx, r.Pod, r.Observed, *r.Decision.Action, yield)
 	}()
 	for {

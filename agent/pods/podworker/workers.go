@@ -80,8 +80,8 @@ type Retention struct {
 // Pods of the same namespace and name run one at a time, in order of arrival. Static pods and API
 // pods never wait for each other: anybody might have made the API pod.
 type Workers struct {
-	cfg   Config
-	turns turns
+	cfg      Config
+	limiters startLimiters
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
 	added chan struct{}
 
@@ -104,11 +104,11 @@ func New(cfg Config) *Workers {
 	cfg.Sync = cmp.Or(cfg.Sync, DefaultSync)
 	cfg.BackOff = cfg.BackOff.withDefaults()
 	return &Workers{
-		cfg:    cfg,
-		turns:  turns{newStartLimiter(leastPlaces), newStartLimiter(restartPlaces)},
-		added:  make(chan struct{}, 1),
-		pods:   map[types.UID]*worker{},
-		queues: map[queue][]types.UID{},
+		cfg:      cfg,
+		limiters: startLimiters{newStartLimiter(leastPlaces), newStartLimiter(restartPlaces)},
+		added:    make(chan struct{}, 1),
+		pods:     map[types.UID]*worker{},
+		queues:   map[queue][]types.UID{},
 	}
 }
 
@@ -117,7 +117,7 @@ func New(cfg Config) *Workers {
 func (w *Workers) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, s := range []*startLimiter{w.turns.starts, w.turns.restarts} {
+	for _, s := range []*startLimiter{w.limiters.starts, w.limiters.restarts} {
 		running.Go(func() { s.run(ctx) })
 	}
 	for {

@@ -222,13 +222,13 @@ func (r *runtime) end(uid types.UID, id string, how crisim.Exit) {
 	})
 }
 
-// stop asks containers to end, in their turns, and returns when they have: after their grace period
+// stop asks containers to end, in their order, and returns when they have: after their grace period
 // they are killed.
 func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) error {
 	end := time.Now().Add(a.Grace)
 	waits := r.ask(uid, a.Aside(), a.Grace)
-	for _, turn := range a.Turns {
-		these := r.ask(uid, turn, podworker.StopGrace(time.Until(end)))
+	for _, group := range a.StopOrder {
+		these := r.ask(uid, group, podworker.StopGrace(time.Until(end)))
 		waits = append(waits, these...)
 		within, cancel := context.WithDeadline(ctx, end)
 		_ = awaitAll(within, these) // containers that have not ended by then do not delay others

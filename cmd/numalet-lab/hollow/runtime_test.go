@@ -87,8 +87,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestStopsInTurn: a container of a later turn ends after those of earlier turns.
-func TestStopsInTurn(t *testing.T) {
+// TestStopsInTurn: a container of a later group ends after those of earlier groups.
+func TestStopsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pod := started(t, "term=0 term-after=3s")
 		side := podworker.Action{Kind: podworker.StartContainer, Container: "side"}
@@ -101,8 +101,8 @@ func TestStopsInTurn(t *testing.T) {
 			ids[c.Name] = c.ID
 		}
 		begun, stop := time.Now(), podworker.Action{Kind: podworker.StopContainers,
-			IDs:   []string{ids["side"], ids["main"]},
-			Turns: [][]string{{ids["main"]}, {ids["side"]}}, Grace: time.Minute}
+			IDs:       []string{ids["side"], ids["main"]},
+			StopOrder: [][]string{{ids["main"]}, {ids["side"]}}, Grace: time.Minute}
 		if err := r.do(t.Context(), pod, stop); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (s *slow) StopContainer(ctx context.Context, id string, grace int64) error 
 
 // A container is stopped when those of the previous turn have ended and its own hook is done, at
 // the end of the grace period at the latest.
-func TestStopsInTurn(t *testing.T) {
+func TestStopsInOrder(t *testing.T) {
 	sleep := &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 10}}}
 	pod := podtest.New("", podtest.Containers("web", "db", "b", "a"))
 	pod.Spec.Containers[3].Lifecycle = sleep
@@ -58,7 +58,7 @@ func TestStopsInTurn(t *testing.T) {
 		observed.Containers = append(observed.Containers, cri.Container{ID: name, Name: name})
 	}
 	stop := podworker.Action{Kind: podworker.StopContainers, IDs: []string{"web", "db", "b", "a"},
-		Hooks: []string{"a"}, Turns: [][]string{{"web", "db"}, {"b"}, {"a"}}, Grace: 30 * time.Second}
+		Hooks: []string{"a"}, StopOrder: [][]string{{"web", "db"}, {"b"}, {"a"}}, Grace: 30 * time.Second}
 	for name, c := range map[string]struct {
 		takes  map[string]time.Duration
 		broken map[string]error
@@ -91,7 +91,7 @@ func TestStopsInTurn(t *testing.T) {
 }
 
 // A cancelled stop stops no container that waits for its turn: the worker decides anew.
-func TestTurnHastened(t *testing.T) {
+func TestStopOrderHastened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &slow{begun: time.Now(), takes: map[string]time.Duration{"web": time.Minute}}
 		a := New(Config{Runtime: r, Node: Node{Network: up}, Tell: Tell{
@@ -101,7 +101,7 @@ func TestTurnHastened(t *testing.T) {
 		defer cancel()
 		err := a.stopContainers(ctx, &v1.Pod{}, cri.Pod{}, podworker.Action{
 			Kind: podworker.StopContainers, IDs: []string{"web", "a"},
-			Turns: [][]string{{"web"}, {"a"}}, Grace: time.Hour})
+			StopOrder: [][]string{{"web"}, {"a"}}, Grace: time.Hour})
 		if want := []string{"0s web in 3600"}; err == nil || !slices.Equal(r.log, want) {
 			t.Errorf("%v, %q, want %q", err, r.log, want)
 		}

@@ -8,30 +8,30 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// turns orders containers that are stopped one after the other.
-type turns struct {
-	// before holds the containers of the previous turn by id.
+// terminationOrder has containers stopped one after the other.
+type terminationOrder struct {
+	// before holds the containers of the previous group by id.
 	before map[string][]string
 	// ends holds channels by id, each closed when the container has ended.
 	ends map[string]chan struct{}
 }
 
-func newTurns(stop podworker.Action) turns {
-	t := turns{before: map[string][]string{}, ends: map[string]chan struct{}{}}
-	for i, turn := range stop.Turns {
-		for _, id := range turn {
+func newTerminationOrder(stop podworker.Action) terminationOrder {
+	t := terminationOrder{before: map[string][]string{}, ends: map[string]chan struct{}{}}
+	for i, group := range stop.StopOrder {
+		for _, id := range group {
 			t.ends[id] = make(chan struct{})
 			if i > 0 {
-				t.before[id] = stop.Turns[i-1]
+				t.before[id] = stop.StopOrder[i-1]
 			}
 		}
 	}
 	return t
 }
 
-// await waits for the container's turn, at most until end: then a container that could not be
+// await waits until the previous group has ended, at most until end: then a container that could not be
 // stopped holds up no other.
-func (t turns) await(ctx context.Context, id string, end time.Time) {
+func (t terminationOrder) await(ctx context.Context, id string, end time.Time) {
 	within, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	for _, before := range t.before[id] {
@@ -42,7 +42,7 @@ func (t turns) await(ctx context.Context, id string, end time.Time) {
 }
 
 // ended records that the container has ended. It is called at most once for each.
-func (t turns) ended(id string) {
+func (t terminationOrder) ended(id string) {
 	if ended, ok := t.ends[id]; ok {
 		close(ended)
 	}

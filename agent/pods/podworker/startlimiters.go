@@ -6,12 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// turns has pods wait for their turn before they start for the first time, or again.
-type turns struct{ starts, restarts *startLimiter }
+// startLimiters have pods wait for a place before they start for the first time, or again.
+type startLimiters struct{ starts, restarts *startLimiter }
 
-// mayAct reports whether the pod may do the action now. A pod that is about to start waits for its
-// turn, and is woken then.
-func (t turns) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
+// mayAct reports whether the pod may do the action now. A pod that is about to start waits for a
+// place, and is woken then.
+func (t startLimiters) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
 	now, limiter := time.Now(), t.of(p, a)
 	t.leave(p, limiter)
 	if limiter == nil {
@@ -25,7 +25,7 @@ func (t turns) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
 }
 
 // leave returns the pod's places, except one in kept.
-func (t turns) leave(p *worker, kept *startLimiter) {
+func (t startLimiters) leave(p *worker, kept *startLimiter) {
 	for _, limiter := range []*startLimiter{t.starts, t.restarts} {
 		if limiter != kept {
 			limiter.leave(p, time.Now())
@@ -34,7 +34,7 @@ func (t turns) leave(p *worker, kept *startLimiter) {
 }
 
 // of returns the limiter that must let the pod do the action; nil: none.
-func (t turns) of(p *worker, a *Action) *startLimiter {
+func (t startLimiters) of(p *worker, a *Action) *startLimiter {
 	switch {
 	case a == nil || a.Kind != CreateSandbox && a.Kind != StartContainer:
 		return nil // it has started, or does not
