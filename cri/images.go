@@ -77,7 +77,7 @@ type Asked struct {
 // with the context.
 type Images struct {
 	service  ImageService
-	turns    chan struct{} // one element per running pull; nil: no bound
+	slots    chan struct{} // one element per running pull; nil: no bound
 	pace     *pullPace
 	failures pullFailures
 	cfg      ImagesConfig
@@ -97,9 +97,9 @@ func NewImages(service ImageService, cfg ImagesConfig) *Images {
 	m := &Images{service: service, pace: newPullPace(cfg.QPS, cfg.Burst), cfg: cfg}
 	switch {
 	case cfg.Serialize:
-		m.turns = make(chan struct{}, 1)
+		m.slots = make(chan struct{}, 1)
 	case cfg.MaxParallel > 0:
-		m.turns = make(chan struct{}, cfg.MaxParallel)
+		m.slots = make(chan struct{}, cfg.MaxParallel)
 	}
 	return m
 }
@@ -267,18 +267,18 @@ func (m *Images) pull(
 	return imageRef(ref, image), nil
 }
 
-// turn waits for a free slot to pull; done frees it.
-func (m *Images) turn(ctx context.Context, r ImageRequest) (done func(), err error) {
+// acquire waits for a free slot to pull; done frees it.
+func (m *Images) acquire(ctx context.Context, r ImageRequest) (done func(), err error) {
 	if err := m.pace.wait(ctx, r.Restart); err != nil {
 		return nil, err
 	}
-	if m.turns == nil {
+	if m.slots == nil {
 		return func() {}, nil
 	}
-	if !await.Send(ctx, m.turns, struct{}{}) {
+	if !await.Send(ctx, m.slots, struct{}{}) {
 		return nil, ctx.Err()
 	}
-	return func() { <-m.turns }, nil
+	return func() { <-m.slots }, nil
 }
 
 // pullError returns the reason of a failed pull. Runtimes put the reason at the front of the

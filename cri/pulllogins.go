@@ -52,7 +52,7 @@ func (m *Images) pullWithLogins(
 	if len(has.logins) == 0 {
 		has.logins = []Login{{}}
 	}
-	done, err := m.turn(ctx, r)
+	done, err := m.acquire(ctx, r)
 	if err != nil {
 		return "", 0, err
 	}

@@ -11,22 +11,22 @@ import (
 
 // pullPace lets pulls begin at a rate. Who comes too early waits: a container's first start before
 // restarts, so that containers that crash all the time and are pulled each time keep no pod from
-// its first image, and then in the order of arrival. Restarts that have waited for mostWait take
-// turns with first starts, so that many that become overdue together stop no pod either.
+// its first image, and then in the order of arrival. Restarts that have waited for mostWait
+// alternate with first starts, so that many that become overdue together stop no pod either.
 type pullPace struct {
 	limiter flowcontrol.RateLimiter
 	every   time.Duration // between two pulls, when all waited for is that
 
 	mu        sync.Mutex // guards what follows
-	waiting   []*pullTurn
-	restarted bool // the last turn was a restart's
+	waiting   []*pullWaiter
+	restarted bool // the last pull was a restart's
 
-	// pump is held by the one waiter that gives the turns. Capacity 1.
+	// pump is held by the one waiter that lets pulls begin. Capacity 1.
 	pump chan struct{}
 }
 
-// pullTurn is a pull that waits for its turn.
-type pullTurn struct {
+// pullWaiter is a pull that waits until it may begin.
+type pullWaiter struct {
 	restart bool
 	since   time.Time
 	comes   chan struct{} // closed when it may begin
@@ -48,24 +48,24 @@ func newPullPace(qps float32, burst int) *pullPace {
 
 // wait returns when a pull may begin, or with the context's error.
 func (p *pullPace) wait(ctx context.Context, restart bool) error {
-	turn := &pullTurn{restart: restart, since: time.Now(), comes: make(chan struct{})}
-	p.give(turn)
+	waiter := &pullWaiter{restart: restart, since: time.Now(), comes: make(chan struct{})}
+	p.give(waiter)
 	select {
-	case <-turn.comes:
+	case <-waiter.comes:
 		return nil
 	case <-ctx.Done():
 	case <-p.pump:
-		p.giveUntil(ctx, turn)
+		p.giveUntil(ctx, waiter)
 		p.pump <- struct{}{}
 	}
-	return p.leave(ctx, turn)
+	return p.leave(ctx, waiter)
 }
 
-// giveUntil gives turns until that one has come, or ctx ends.
-func (p *pullPace) giveUntil(ctx context.Context, turn *pullTurn) {
+// giveUntil lets pulls begin until that one may, or ctx ends.
+func (p *pullPace) giveUntil(ctx context.Context, waiter *pullWaiter) {
 	for {
 		select {
-		case <-turn.comes:
+		case <-waiter.comes:
 			return
 		case <-ctx.Done():
 			return
@@ -75,11 +75,11 @@ func (p *pullPace) giveUntil(ctx context.Context, turn *pullTurn) {
 	}
 }
 
-// leave is nil if the turn has come, or else ctx's error; it comes no more then.
-func (p *pullPace) leave(ctx context.Context, turn *pullTurn) error {
+// leave returns nil if the pull may begin. Otherwise it gives up the place and returns ctx's error.
+func (p *pullPace) leave(ctx context.Context, waiter *pullWaiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := slices.Index(p.waiting, turn)
+	at := slices.Index(p.waiting, waiter)
 	if at < 0 {
 		return nil
 	}
@@ -87,8 +87,8 @@ func (p *pullPace) leave(ctx context.Context, turn *pullTurn) error {
 	return ctx.Err()
 }
 
-// give gives the turns that the rate allows, to those who wait and more.
-func (p *pullPace) give(more ...*pullTurn) {
+// give adds to those who wait, and lets as many pulls begin as the rate allows.
+func (p *pullPace) give(more ...*pullWaiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = append(p.waiting, more...)
@@ -100,10 +100,10 @@ func (p *pullPace) give(more ...*pullTurn) {
 	}
 }
 
-// nextLocked is whose turn it is; somebody has to wait.
+// nextLocked returns the index of the next pull; there must be one.
 func (p *pullPace) nextLocked(now time.Time) int {
-	first := slices.IndexFunc(p.waiting, func(t *pullTurn) bool { return !t.restart })
-	overdue := slices.IndexFunc(p.waiting, func(t *pullTurn) bool {
+	first := slices.IndexFunc(p.waiting, func(t *pullWaiter) bool { return !t.restart })
+	overdue := slices.IndexFunc(p.waiting, func(t *pullWaiter) bool {
 		return t.restart && now.Sub(t.since) >= mostWait
 	})
 	if first < 0 || overdue >= 0 && !p.restarted {

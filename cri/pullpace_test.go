@@ -76,18 +76,18 @@ func TestPullPaceStarvesNobody(t *testing.T) {
 func TestPullPaceOverdueTogether(t *testing.T) {
 	now := time.Now()
 	old := now.Add(-2 * mostWait)
-	restart, first := &pullTurn{restart: true, since: old}, &pullTurn{since: now}
+	restart, first := &pullWaiter{restart: true, since: old}, &pullWaiter{since: now}
 	for _, c := range []struct {
 		name      string
-		waiting   []*pullTurn
+		waiting   []*pullWaiter
 		restarted bool
 		want      int
 	}{
-		{"an overdue restart", []*pullTurn{restart, restart, first}, false, 0},
-		{"then the first start", []*pullTurn{restart, restart, first}, true, 2},
-		{"nobody starts first", []*pullTurn{restart, restart}, true, 0},
-		{"nobody is overdue", []*pullTurn{{restart: true, since: now}, first}, false, 1},
-		{"only restarts", []*pullTurn{{restart: true, since: now}}, true, 0},
+		{"an overdue restart", []*pullWaiter{restart, restart, first}, false, 0},
+		{"then the first start", []*pullWaiter{restart, restart, first}, true, 2},
+		{"nobody starts first", []*pullWaiter{restart, restart}, true, 0},
+		{"nobody is overdue", []*pullWaiter{{restart: true, since: now}, first}, false, 1},
+		{"only restarts", []*pullWaiter{{restart: true, since: now}}, true, 0},
 	} {
 		p := &pullPace{waiting: c.waiting, restarted: c.restarted}
 		if got := p.nextLocked(now); got != c.want {
