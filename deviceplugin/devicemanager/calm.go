@@ -29,17 +29,17 @@ func (c *calm) hold(next, shown *view, now time.Time) (held map[string]bool, due
 			next.links[name] != shown.links[name] {
 			continue
 		}
-		turned := turns(was.Devices, r.Devices)
-		if len(turned) == 0 && r.saysAgain(was) { // what came in between was held back
+		changed := healthChanges(was.Devices, r.Devices)
+		if len(changed) == 0 && r.saysAgain(was) { // what came in between was held back
 			next.inventory.Resources[name] = was
 			continue
 		}
-		if until := c.until(name, turned); until.After(now) {
+		if until := c.until(name, changed); until.After(now) {
 			next.inventory.Resources[name], held[name] = was, true
 			due = await.Earlier(due, until)
 			continue
 		}
-		c.tell(name, turned, now)
+		c.tell(name, changed, now)
 	}
 	return held, due
 }
@@ -52,8 +52,8 @@ func (r Resource) saysAgain(was Resource) bool {
 }
 
 // until returns when readers may hear that these devices changed.
-func (c *calm) until(resource string, turned []*Device) (until time.Time) {
-	for _, d := range turned {
+func (c *calm) until(resource string, changed []*Device) (until time.Time) {
+	for _, d := range changed {
 		if at, shown := c.shown[resource][d.ID]; shown && at.Add(calmPeriod).After(until) {
 			until = at.Add(calmPeriod)
 		}
@@ -61,17 +61,17 @@ func (c *calm) until(resource string, turned []*Device) (until time.Time) {
 	return until
 }
 
-func (c *calm) tell(resource string, turned []*Device, now time.Time) {
+func (c *calm) tell(resource string, changed []*Device, now time.Time) {
 	maps.DeleteFunc(c.shown[resource], func(_ string, at time.Time) bool {
 		return !at.Add(calmPeriod).After(now)
 	})
-	if len(turned) > 0 && c.shown[resource] == nil {
+	if len(changed) > 0 && c.shown[resource] == nil {
 		if c.shown == nil {
 			c.shown = map[string]map[string]time.Time{}
 		}
 		c.shown[resource] = map[string]time.Time{}
 	}
-	for _, d := range turned {
+	for _, d := range changed {
 		c.shown[resource][d.ID] = now
 	}
 }

@@ -34,8 +34,8 @@ func TestFlappingDevice(t *testing.T) {
 			}
 			p.table.apply(event{kind: linkListed, link: l, list: all})
 			counting := healthSaid{gpu: health[gpu]}
-			counting.follow(p.table.view(0).inventory, func(_ string, turned []*Device) {
-				counted += len(turned)
+			counting.follow(p.table.view(0).inventory, func(_ string, changed []*Device) {
+				counted += len(changed)
 			})
 			due = p.publish(t.Context(), health)
 		}

@@ -69,10 +69,10 @@ func AdviceWanted(req Request) (PreferredRequest, bool) {
 	}, true
 }
 
-// settled is a request after every step that leaves no choice. It names devices by their index in
+// narrowed is a request after every step that leaves no choice. It names devices by their index in
 // the resource's list, which is in the order of ids: nothing here sorts or hashes ids, since there
 // may be hundreds of thousands.
-type settled struct {
+type narrowed struct {
 	devices []*Device
 	n       int
 	chosen  []int
@@ -84,10 +84,10 @@ type settled struct {
 	best  merit
 }
 
-func (s *settled) missing() int { return s.n - len(s.chosen) }
+func (s *narrowed) missing() int { return s.n - len(s.chosen) }
 
 // take chooses from devices, in their order, until nothing is missing.
-func (s *settled) take(devices []int) {
+func (s *narrowed) take(devices []int) {
 	for _, d := range devices {
 		if s.missing() <= 0 {
 			return
@@ -101,7 +101,7 @@ func (s *settled) take(devices []int) {
 
 // advised returns the open devices among advice, in natural order of ids; none if these would not be
 // as close to their neighbours as others.
-func (s *settled) advised(advice []string) []int {
+func (s *narrowed) advised(advice []string) []int {
 	if len(advice) == 0 {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (s *settled) advised(advice []string) []int {
 }
 
 // find returns the indices of the healthy devices among ids, ascending.
-func (s *settled) find(ids []string) []int {
+func (s *narrowed) find(ids []string) []int {
 	var out []int
 	for _, id := range ids {
 		if at, found := lookUp(s.devices, id); found && s.devices[at].Healthy {
@@ -139,7 +139,7 @@ func (s *settled) find(ids []string) []int {
 }
 
 // ids returns the ids of devices, in natural order.
-func (s *settled) ids(places []int) []string {
+func (s *narrowed) ids(places []int) []string {
 	places = slices.Clone(places)
 	slices.Sort(places)
 	out := make([]string, len(places))
@@ -150,7 +150,7 @@ func (s *settled) ids(places []int) []string {
 }
 
 // settle makes the steps that leave no choice, and orders the devices that are left.
-func (req Request) settle() (*settled, error) {
+func (req Request) settle() (*narrowed, error) {
 	s, err := req.narrow()
 	if err == nil {
 		s.pair()
@@ -159,8 +159,8 @@ func (req Request) settle() (*settled, error) {
 }
 
 // narrow returns the devices that are certain, and those to choose the missing ones from.
-func (req Request) narrow() (*settled, error) {
-	s := &settled{
+func (req Request) narrow() (*narrowed, error) {
+	s := &narrowed{
 		devices: req.Resource.Devices, n: req.N, has: sets.New[int](),
 		close: req.pairing(req.Resource.Devices),
 	}
@@ -209,7 +209,7 @@ func (req Request) narrow() (*settled, error) {
 // Nodes with the fewest free devices come first, to leave the fuller nodes whole; then the lower
 // node, then the lower id. Devices without a node come last. If the hint allows any node, nothing
 // is aligned and ids alone give the order.
-func (s *settled) byAffinity(free []int, hint topology.Hint) (aligned, rest []int) {
+func (s *narrowed) byAffinity(free []int, hint topology.Hint) (aligned, rest []int) {
 	if hint.Any {
 		return nil, free
 	}
@@ -248,7 +248,7 @@ type alike struct {
 }
 
 // byNodes groups devices by their nodes.
-func (s *settled) byNodes(devices []int) (groups []alike) {
+func (s *narrowed) byNodes(devices []int) (groups []alike) {
 	var g grouping
 	for _, d := range devices {
 		i := g.of(s.devices[d].Nodes)

@@ -49,7 +49,7 @@ func (k complaintKind) reason() string {
 const (
 	mostRegistrations = 10
 	mostRepeats       = 60
-	mostTurns         = 10 // of one device
+	mostHealthChanges = 10 // of one device
 	paceSpan          = time.Minute
 	// kubeletList is the longest message in bytes that the kubelet reads: gRPC's default.
 	kubeletList = 4 << 20
@@ -63,7 +63,7 @@ type complaints struct {
 		until time.Time // zero: it stays
 	}
 	registrations, losses, repeats pace
-	turns                          struct {
+	healthChanges                  struct {
 		began time.Time
 		n     map[string]int // by device
 	}
@@ -154,19 +154,19 @@ func (m *complaints) listed(now time.Time, size, repeated int) (news string) {
 	return m.noteLocked(repeatsLists, text, now.Add(2*paceSpan))
 }
 
-// turned counts changes of devices' health.
-func (m *complaints) turned(now time.Time, devices []*Device) (news string) {
+// healthChanged counts changes of devices' health.
+func (m *complaints) healthChanged(now time.Time, devices []*Device) (news string) {
 	if m == nil || len(devices) == 0 {
 		return ""
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if now.Sub(m.turns.began) > paceSpan {
-		m.turns.began, m.turns.n = now, map[string]int{}
+	if now.Sub(m.healthChanges.began) > paceSpan {
+		m.healthChanges.began, m.healthChanges.n = now, map[string]int{}
 	}
 	id := ""
 	for _, d := range devices {
-		if m.turns.n[d.ID]++; m.turns.n[d.ID] > mostTurns {
+		if m.healthChanges.n[d.ID]++; m.healthChanges.n[d.ID] > mostHealthChanges {
 			id = d.ID
 		}
 	}
@@ -175,7 +175,7 @@ func (m *complaints) turned(now time.Time, devices []*Device) (news string) {
 	}
 	return m.noteLocked(flaps, fmt.Sprintf("the health of device %s changed more than %d times in a "+
 		"minute (ListAndWatch), and is told once a second at most: send Unhealthy until the device "+
-		"has been well for a while", oneline.Of(id), mostTurns), now.Add(2*paceSpan))
+		"has been well for a while", oneline.Of(id), mostHealthChanges), now.Add(2*paceSpan))
 }
 
 // answered compares the options of the Register call with the answer to GetDevicePluginOptions.

@@ -122,7 +122,7 @@ func (f *follower) next(ctx context.Context, frame socket.Frame) error {
 	if !f.listed && len(now.devices) == 0 { // after hand: the loop knows of the list
 		f.settling.Go(func() {
 			await.For(ctx, f.cfg.Graces.Empty)
-			f.report(ctx, event{kind: linkSettled, link: f.link})
+			f.report(ctx, event{kind: linkGraceOver, link: f.link})
 		})
 	}
 	f.listed, f.last.refused = true, false

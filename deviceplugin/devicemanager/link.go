@@ -82,7 +82,7 @@ const (
 	linkTroubled
 	linkListed
 	linkExplained
-	linkSettled
+	linkGraceOver
 	linkLost
 	linkRefused
 	linkClosed

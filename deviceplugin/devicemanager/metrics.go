@@ -22,8 +22,8 @@ type instruments struct {
 	calls   *metrics.CounterVec
 	took    *metrics.HistogramVec
 	devices *metrics.GaugeVec
-	// turns counts changes of devices' health, refused the lists that were too long to be read.
-	turns, refused *metrics.CounterVec
+	// healthChanges counts changes of devices' health, refused the lists that were too long to be read.
+	healthChanges, refused *metrics.CounterVec
 }
 
 // Names of calls in metrics: the API's, and the connection.
@@ -50,7 +50,7 @@ func newInstruments() *instruments {
 	i.calls = i.Counters("numalet_device_plugin_calls_total", "Number of calls to device plugins, "+
 		"by outcome: ok, deadline_exceeded, unavailable, bad_answer or error.",
 		resource, "rpc", "outcome")
-	i.turns = i.Counters("numalet_device_plugin_health_changes_total", "Number of devices whose "+
+	i.healthChanges = i.Counters("numalet_device_plugin_health_changes_total", "Number of devices whose "+
 		"plugin has said another health than before, by the new one: healthy or unhealthy.",
 		resource, "to")
 	i.refused = i.Counters("numalet_device_plugin_lists_refused_total",
@@ -84,14 +84,14 @@ func outcomeOf(err error) string {
 	return "error"
 }
 
-// turned counts devices whose health changed.
-func (i *instruments) turned(resource string, devices []*Device) {
+// healthChanged counts devices whose health changed.
+func (i *instruments) healthChanged(resource string, devices []*Device) {
 	unhealthy := 0
 	for _, d := range devices {
 		unhealthy += count(!d.Healthy)
 	}
-	i.turns.WithLabelValues(resource, "healthy").Add(float64(len(devices) - unhealthy))
-	i.turns.WithLabelValues(resource, "unhealthy").Add(float64(unhealthy))
+	i.healthChanges.WithLabelValues(resource, "healthy").Add(float64(len(devices) - unhealthy))
+	i.healthChanges.WithLabelValues(resource, "unhealthy").Add(float64(unhealthy))
 }
 
 // show sets the gauges from an inventory. They are 0 for a resource that is gone.

@@ -178,7 +178,7 @@ func (p partners) take(level int, key string) bool {
 
 // pair puts the open devices that get a pair first. If all of the missing ones get one, devices
 // that cannot be as close are not open any more.
-func (s *settled) pair() {
+func (s *narrowed) pair() {
 	paired, best := s.close.pairs(s.open, s.missing())
 	s.best = best
 	if len(paired) == 0 {
@@ -203,7 +203,7 @@ func (s *settled) pair() {
 }
 
 // reaches reports whether some neighbour is as close to a device as the worst pair.
-func (s *settled) reaches(p partners, d, worst int) bool {
+func (s *narrowed) reaches(p partners, d, worst int) bool {
 	pci, known := s.close.device(d)
 	if !known {
 		return false
@@ -217,7 +217,7 @@ func (s *settled) reaches(p partners, d, worst int) bool {
 }
 
 // asClose reports whether a choice of the missing devices has pairs as close as the best one.
-func (s *settled) asClose(choice []int) bool {
+func (s *narrowed) asClose(choice []int) bool {
 	if s.close.most == 0 {
 		return true
 	}

@@ -137,9 +137,9 @@ func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time
 	before, at := p.current.Load(), time.Now()
 	now := p.table.view(before.inventory.Version + 1)
 	health.follow(now.inventory, func(resource string, devices []*Device) {
-		p.metrics.turned(resource, devices)
+		p.metrics.healthChanged(resource, devices)
 		l := now.links[resource]
-		l.tellOf(ctx, l.behavior.complaints.Load().turned(at, devices))
+		l.tellOf(ctx, l.behavior.complaints.Load().healthChanged(at, devices))
 	})
 	held, due := p.calm.hold(now, before, at)
 	p.memory.keep(ctx, p.table.recollections(), held)

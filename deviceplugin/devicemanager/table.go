@@ -100,8 +100,8 @@ func (t *table) apply(e event) (superseded []*link) {
 		return t.listed(r, e.options, e.list)
 	case linkExplained:
 		r.list.reasons = e.list.reasons
-	case linkSettled:
-		return t.settled(r)
+	case linkGraceOver:
+		return t.graceOver(r)
 	case linkTroubled:
 		r.troubled(e.problem, e.there)
 	case linkLost:
@@ -166,8 +166,8 @@ func (t *table) listed(r *record, options Options, devices list) (superseded []*
 	return t.serve(r, options, devices)
 }
 
-// settled ends the grace of a first list that was empty: from now on it counts.
-func (t *table) settled(r *record) (superseded []*link) {
+// graceOver ends the grace of a first list that was empty: from now on it counts.
+func (t *table) graceOver(r *record) (superseded []*link) {
 	if r.state != empty {
 		return nil
 	}

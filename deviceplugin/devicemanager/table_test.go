@@ -114,11 +114,11 @@ func TestTableStories(t *testing.T) {
 		},
 		"begins with an empty list": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 0, away, nil},
-			{"a", linkListed, 2, two, nil}, {"a", linkSettled, 0, two, nil},
+			{"a", linkListed, 2, two, nil}, {"a", linkGraceOver, 0, two, nil},
 		},
 		"has nothing": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 0, away, nil},
-			{"a", linkSettled, 0, "connected=true devices=0 healthy=0", nil},
+			{"a", linkGraceOver, 0, "connected=true devices=0 healthy=0", nil},
 			{"a", linkListed, 2, two, nil},
 		},
 		"a newcomer that begins with an empty list": {
@@ -128,15 +128,15 @@ func TestTableStories(t *testing.T) {
 		},
 		"begins with an empty list, over and over": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 0, away, nil},
-			{"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkSettled, 0, away, nil},
+			{"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkGraceOver, 0, away, nil},
 			{"a'", linkListed, 0, away, nil}, {"a'", linkLost, 0, away, nil},
-			{"a'", linkSettled, 0, away, nil}, {"a'", linkListed, 2, two, nil},
+			{"a'", linkGraceOver, 0, away, nil}, {"a'", linkListed, 2, two, nil},
 		},
 		"an empty list after the stream came again": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
 			{"a", linkLost, 0, lost2, nil}, {"a", linkListed, 0, lost2, nil},
 			{"a", linkTroubled, 0, lost2, nil}, {"a", linkListed, 0, lost2, nil},
-			{"a", linkSettled, 0, "connected=true devices=0 healthy=0", nil},
+			{"a", linkGraceOver, 0, "connected=true devices=0 healthy=0", nil},
 		},
 		"a list after the end": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
@@ -245,7 +245,7 @@ func after(phase eventKind, e event) eventKind {
 		if phase != linkListed && len(e.list.devices) == 0 {
 			return linkEarly
 		}
-	case linkSettled:
+	case linkGraceOver:
 		if phase == linkEarly {
 			return linkListed
 		}
@@ -263,7 +263,7 @@ func follows(before, now eventKind) bool {
 	switch now {
 	case linkTroubled:
 		return before < linkClosed
-	case linkListed, linkRefused, linkClosed, linkEarly, linkSettled, pluginRefused:
+	case linkListed, linkRefused, linkClosed, linkEarly, linkGraceOver, pluginRefused:
 		return before < linkClosed
 	case linkLost:
 		return before == linkListed || before == linkEarly
@@ -318,8 +318,8 @@ func TestCapacityStories(t *testing.T) {
 		},
 		"an empty first list is no list until its grace is over": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 0, "0 of 0"}, {linkListed, 3, "3 of 3"},
-			{linkSettled, 0, "3 of 3"}, {linkLost, 0, "3 of 3"}, {linkListed, 0, "3 of 3"},
-			{linkListed, 0, "3 of 3"}, {linkSettled, 0, "0 of 0"}, {linkListed, 2, "2 of 2"},
+			{linkGraceOver, 0, "3 of 3"}, {linkLost, 0, "3 of 3"}, {linkListed, 0, "3 of 3"},
+			{linkListed, 0, "3 of 3"}, {linkGraceOver, 0, "0 of 0"}, {linkListed, 2, "2 of 2"},
 		},
 		"an empty list of a plugin that has listed devices counts at once": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkListed, 0, "0 of 0"},

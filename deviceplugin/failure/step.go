@@ -160,8 +160,8 @@ type candidate struct {
 	devices []Device // unhealthy ones that it is done for
 }
 
-// turn is its place in the order of kinds.
-func (c candidate) turn() int {
+// rank is its place in the order of kinds.
+func (c candidate) rank() int {
 	if c.rule.Action == FailPod {
 		return 0
 	}
@@ -174,7 +174,7 @@ func (n *step) due() (out []candidate) {
 		out = append(out, n.dueOf(&n.in.Pods[i])...)
 	}
 	slices.SortFunc(out, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.turn(), b.turn()), a.due.Compare(b.due),
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.due.Compare(b.due),
 			a.devices[0].compare(b.devices[0]), cmp.Compare(a.rule.Action, b.rule.Action))
 	})
 	return out
@@ -248,7 +248,7 @@ func (n *step) act(c candidate) {
 	n.effects = append(n.effects, e)
 }
 
-// taken returns until when the workload's turn is another pod's; zero: it is nobody's. A time in the
+// taken returns until when another pod of the workload comes first; zero: none does. A time in the
 // future, from before the clock was set back, counts as now.
 func (n *step) taken(one Act) (until time.Time, other types.UID) {
 	if one.Workload == "" || !one.disrupts() {

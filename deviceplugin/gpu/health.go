@@ -72,9 +72,9 @@ func (h history) with(xid uint64, now time.Time) history {
 	return next
 }
 
-// settled returns the history that is left after a reading. An XID is over when the driver asks for
+// pruned returns the history that is left after a reading. An XID is over when the driver asks for
 // no recovery any more, when its cause is readable and fine, or after some time.
-func (h history) settled(r Reading, rules HealthRules, now time.Time) history {
+func (h history) pruned(r Reading, rules HealthRules, now time.Time) history {
 	if len(r.troubles()) > 0 {
 		return h
 	}

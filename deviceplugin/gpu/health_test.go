@@ -93,7 +93,7 @@ func TestXIDsAreOver(t *testing.T) {
 			time.Hour, true},
 	} {
 		h := history{}.with(c.xid, began)
-		if got := h.settled(c.reading, c.rules, began.Add(c.after)); (len(got) == 0) != c.over {
+		if got := h.pruned(c.reading, c.rules, began.Add(c.after)); (len(got) == 0) != c.over {
 			t.Errorf("%s: %v", c.name, got.troubles())
 		}
 		if len(h) != 1 {
@@ -101,7 +101,7 @@ func TestXIDsAreOver(t *testing.T) {
 		}
 	}
 	again := history{}.with(119, began).with(119, began.Add(time.Hour))
-	if got := again.settled(Reading{}, HealthRules{RecoverAfter: time.Hour},
+	if got := again.pruned(Reading{}, HealthRules{RecoverAfter: time.Hour},
 		began.Add(90*time.Minute)); len(got) != 1 {
 		t.Error("an XID that came again counts from then on")
 	}

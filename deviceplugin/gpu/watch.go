@@ -72,7 +72,7 @@ func (w *watch) read(s Snapshot, now time.Time) {
 		}
 		for p, h := range w.histories {
 			if p.gpu == g.UUID {
-				w.histories[p] = h.settled(g.Reading, w.rules, now)
+				w.histories[p] = h.pruned(g.Reading, w.rules, now)
 			}
 		}
 	}

@@ -4,15 +4,15 @@ package devicemanager
 // the list of the next one is compared with its last.
 type healthSaid map[string]Resource
 
-// follow calls turned for each served resource with a new list, with the devices whose health has
+// follow calls changed for each served resource with a new list, with the devices whose health has
 // changed. A device's first health is no change.
-func (h healthSaid) follow(now Inventory, turned func(resource string, devices []*Device)) {
+func (h healthSaid) follow(now Inventory, changed func(resource string, devices []*Device)) {
 	for name, r := range now.Resources {
 		before := h[name]
 		if !r.Connected || before.Generation == r.Generation {
 			continue
 		}
-		turned(name, turns(before.Devices, r.Devices))
+		changed(name, healthChanges(before.Devices, r.Devices))
 		h[name] = r
 	}
 	for _, name := range now.Gone {
@@ -20,8 +20,8 @@ func (h healthSaid) follow(now Inventory, turned func(resource string, devices [
 	}
 }
 
-// turns returns the devices whose health differs between two lists in natural order.
-func turns(was, now []*Device) (out []*Device) {
+// healthChanges returns the devices whose health differs between two lists in natural order.
+func healthChanges(was, now []*Device) (out []*Device) {
 	i := 0
 	for _, d := range now {
 		for i < len(was) && was[i] != d && CompareIDs(was[i].ID, d.ID) < 0 {

@@ -13,7 +13,7 @@ import (
 
 // Each step is a list, or "-" for an absent plugin, and the numbers of devices that turned healthy
 // and unhealthy.
-func TestHealthTurns(t *testing.T) {
+func TestHealthChanges(t *testing.T) {
 	for name, steps := range map[string][][2]string{
 		"first lists are no change": {{"a b! c", "0 0"}, {"a b! c", "0 0"}},
 		"one way and the other": {{"a b c", "0 0"}, {"a! b c!", "0 2"}, {"a b! c!", "1 1"},
@@ -38,9 +38,9 @@ func TestHealthTurns(t *testing.T) {
 				}
 				got := "0 0"
 				said.follow(Inventory{Resources: map[string]Resource{gpu: r}},
-					func(_ string, turned []*Device) {
-						well := healthy(turned)
-						got = fmt.Sprint(well, len(turned)-well)
+					func(_ string, changed []*Device) {
+						well := healthy(changed)
+						got = fmt.Sprint(well, len(changed)-well)
 					})
 				if got != s[1] {
 					t.Errorf("step %d (%s): %s, want %s", i, s[0], got, s[1])
@@ -54,18 +54,18 @@ func TestHealthTurns(t *testing.T) {
 	}
 }
 
-func TestHealthTurnsAreCounted(t *testing.T) {
+func TestHealthChangesAreCounted(t *testing.T) {
 	r := newRig(t, Config{Registry: metrics.NewKubeRegistry()})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	counted := func() string {
 		healthy, err := testutil.GetCounterMetricValue(
-			r.metrics.turns.WithLabelValues(gpu, "healthy"))
+			r.metrics.healthChanges.WithLabelValues(gpu, "healthy"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		unhealthy, err := testutil.GetCounterMetricValue(
-			r.metrics.turns.WithLabelValues(gpu, "unhealthy"))
+			r.metrics.healthChanges.WithLabelValues(gpu, "unhealthy"))
 		if err != nil {
 			t.Fatal(err)
 		}
