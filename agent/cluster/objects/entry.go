@@ -37,7 +37,7 @@ const maxObject = 1 << 20
 // entry is an object that pods use. follower.mu guards all but its key.
 type entry struct {
 	key
-	settled chan struct{} // closed when known
+	ready   chan struct{} // closed when known
 	known   bool
 	object  object // nil: there is none
 	refused error  // why it cannot be used
@@ -48,7 +48,7 @@ type entry struct {
 }
 
 func newEntry(k key) *entry {
-	return &entry{key: k, settled: make(chan struct{}), asked: map[user]bool{}}
+	return &entry{key: k, ready: make(chan struct{}), asked: map[user]bool{}}
 }
 
 // set records the present object, nil for none, and tells users of a change.
@@ -83,7 +83,7 @@ func (f *follower) take(e *entry, now object) (tell []user) {
 	}
 	if !e.known {
 		e.known = true
-		close(e.settled)
+		close(e.ready)
 	}
 	for by, was := range e.asked {
 		if was {

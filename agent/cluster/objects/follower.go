@@ -125,7 +125,7 @@ func (f *follower) await(ctx context.Context, e *entry) {
 	patient := time.After(patience)
 	for {
 		select {
-		case <-e.settled:
+		case <-e.ready:
 			return
 		case <-ctx.Done():
 			return

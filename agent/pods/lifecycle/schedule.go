@@ -32,8 +32,8 @@ func newSchedule(quick, slow time.Duration) *schedule {
 func (s *schedule) period() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	settled := !s.streamUp.IsZero() && time.Since(s.streamUp) >= 2*s.quick
-	if settled && !s.hurry {
+	trusted := !s.streamUp.IsZero() && time.Since(s.streamUp) >= 2*s.quick
+	if trusted && !s.hurry {
 		return s.slow
 	}
 	return s.quick

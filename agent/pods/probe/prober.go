@@ -166,7 +166,7 @@ func (p *Prober) wantLocked(one *pod, k key, w want, now time.Time) {
 	if is.state != held || !w.open || is.answer != status.NoAnswer {
 		return
 	}
-	keeps := w.settled && w.since.Before(p.born)
+	keeps := w.canWait && w.since.Before(p.born)
 	p.scheduleLocked(is, first(w.spec, w.since, now, keeps))
 }
 

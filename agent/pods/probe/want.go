@@ -17,8 +17,8 @@ type want struct {
 	since  time.Time // when the container started
 	// open is set if it may be asked now, which depends on whether the container has started.
 	open, started bool
-	// settled is set if nobody waits for the next answer: the container is ready, or counts as alive.
-	settled bool
+	// canWait is set if nobody waits for the next answer: the container is ready, or counts as alive.
+	canWait bool
 }
 
 // wanted returns the probes of the pod's running containers.
@@ -40,7 +40,7 @@ func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 					Container: c, ID: podspec.RuntimeID(now.ContainerID), IP: s.PodIP},
 				since: now.State.Running.StartedAt.Time,
 				open:  started != (kind == Startup), started: started,
-				settled: kind == Liveness || kind == Readiness && now.Ready,
+				canWait: kind == Liveness || kind == Readiness && now.Ready,
 			}
 		}
 	}

@@ -175,8 +175,8 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	heard := time.NewTimer(time.Until(f.delivery.began.Add(unheard)))
 	defer heard.Stop()
 	vanished := gone{}
-	settled := time.NewTimer(0)
-	defer settled.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
 	for {
 		changed := false
 		select {
@@ -193,12 +193,12 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 		case <-heard.C: // files that still hang are no longer waited for
 		case <-tick:
 			changed = f.relist(outer)
-		case <-settled.C:
-			changed = f.read(outer, readings(vanished.settled(time.Now()), false))
-			vanished.set(settled)
+		case <-due.C:
+			changed = f.read(outer, readings(vanished.takeDue(time.Now()), false))
+			vanished.set(due)
 		case events := <-bursts:
 			changed = f.handle(outer, events, vanished)
-			vanished.set(settled)
+			vanished.set(due)
 		}
 		f.tell(changed)
 		if f.isDir != l.isDir {
@@ -210,8 +210,8 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 // gone maps files that were moved away to the time at which their pods are removed.
 type gone map[string]time.Time
 
-// settled removes and returns the files that are due.
-func (g gone) settled(now time.Time) map[string]bool {
+// takeDue removes and returns the files that are due.
+func (g gone) takeDue(now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for name, due := range g {
 		if !due.After(now) {

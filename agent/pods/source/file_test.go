@@ -284,7 +284,7 @@ func TestGoneFilesSettle(t *testing.T) {
 		{movedSettle, map[string]bool{"moved": true}},
 		{time.Hour, map[string]bool{}},
 	} {
-		if got := g.settled(start.Add(step.after)); !maps.Equal(got, step.want) {
+		if got := g.takeDue(start.Add(step.after)); !maps.Equal(got, step.want) {
 			t.Errorf("after %v: %v, want %v", step.after, got, step.want)
 		}
 	}

@@ -205,19 +205,19 @@ func (m *Meter) files(ctx context.Context) {
 func (m *Meter) runVolumes(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	turns, slow := make(chan struct{}, walkers), make(chan struct{}, slowWalkers)
+	slots, slow := make(chan struct{}, walkers), make(chan struct{}, slowWalkers)
 	for asked(ctx, m.askedVolumes) {
 		m.lookAtDisk()
 		for _, pod := range m.due(time.Now()) {
 			before, grown := m.known(pod.UID)
-			own := turns
+			own := slots
 			if !before.soon() {
 				own = slow
 			}
-			if len(turns) == walkers || len(own) == cap(own) {
+			if len(slots) == walkers || len(own) == cap(own) {
 				continue // the next that is done wakes us
 			}
-			turns <- struct{}{}
+			slots <- struct{}{}
 			if own == slow {
 				slow <- struct{}{}
 			}
@@ -227,7 +227,7 @@ func (m *Meter) runVolumes(ctx context.Context) {
 				if own == slow {
 					<-slow
 				}
-				<-turns
+				<-slots
 				await.Wake(m.askedVolumes)
 			})
 		}

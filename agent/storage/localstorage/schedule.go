@@ -89,19 +89,19 @@ type moment struct {
 // due returns the pods that are to be measured now, those that wait longest first, and of those that are
 // due at once the ones first that took least.
 func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
-	type turn struct {
+	type candidate struct {
 		pod    *v1.Pod
 		at     time.Time
 		worked time.Duration
 	}
-	var all []turn
+	var all []candidate
 	for _, pod := range pods {
 		h := known[pod.UID]
 		if at := m.dueAt(pod, h); !h.measuring && len(pod.Spec.Volumes) > 0 && !at.After(m.now) {
-			all = append(all, turn{pod, at, h.worked})
+			all = append(all, candidate{pod, at, h.worked})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b turn) int {
+	slices.SortStableFunc(all, func(a, b candidate) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.worked, b.worked))
 	})
 	out := make([]*v1.Pod, len(all))

@@ -37,12 +37,12 @@ type Records struct {
 	checks          *metrics.CounterVec
 
 	mu sync.Mutex // guards the fields below
-	// intents counts the running pulls by image name. unsettled holds images whose login is unknown:
+	// intents counts the running pulls by image name. loginUnknown holds images whose login is unknown:
 	// an earlier run of the agent left the intent, or the record of a pull could not be written. Their
 	// intents stay, with count 0, when no pull is running.
-	intents   map[string]int
-	unsettled sets.Set[string]
-	known     map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's image id
+	intents      map[string]int
+	loginUnknown sets.Set[string]
+	known        map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's image id
 	// lost has the paths of records that could not be read: their images were pulled, the login is
 	// unknown.
 	lost sets.Set[string]
@@ -55,7 +55,7 @@ func Open(c Config) (*Records, error) {
 	var s metric.Set
 	r := &Records{
 		policy: c.Policy, pulling: folder{c.Dir, "pulling"}, pulled: folder{c.Dir, "pulled"},
-		lost: sets.New[string](), intents: map[string]int{}, unsettled: sets.New[string](), known: map[string]kubeletv1beta1.ImagePulledRecord{},
+		lost: sets.New[string](), intents: map[string]int{}, loginUnknown: sets.New[string](), known: map[string]kubeletv1beta1.ImagePulledRecord{},
 		checks: s.Counters("kubelet_imagemanager_image_mustpull_checks_total",
 			"How it was decided whether a pod may use an image that is there.", "result"),
 	}
@@ -89,7 +89,7 @@ func (r *Records) read() error {
 	}
 	for _, i := range pulling {
 		r.intents[i.Image] = 0
-		r.unsettled.Insert(i.Image)
+		r.loginUnknown.Insert(i.Image)
 	}
 	r.lost.Insert(lost...)
 	pulled, lost, err := read(r.pulled,
@@ -122,7 +122,7 @@ func (r *Records) Pulling(image string) error {
 		}
 		if path := r.pulling.path(image); r.lost.Has(path) {
 			r.lost.Delete(path)
-			r.unsettled.Insert(image)
+			r.loginUnknown.Insert(image)
 		}
 	}
 	r.intents[image]++
@@ -137,7 +137,7 @@ func (r *Records) Failed(image string) {
 }
 
 func (r *Records) endedLocked(image string) {
-	if r.intents[image]--; r.intents[image] > 0 || r.unsettled.Has(image) {
+	if r.intents[image]--; r.intents[image] > 0 || r.loginUnknown.Has(image) {
 		return
 	}
 	delete(r.intents, image)
@@ -155,9 +155,9 @@ func (r *Records) Pulled(image, id string, by cri.Holder) {
 		// preloaded.
 		klog.Background().Error(err, "Recording the login of a pulled image failed",
 			"image", image)
-		r.unsettled.Insert(image)
+		r.loginUnknown.Insert(image)
 	} else {
-		r.unsettled.Delete(image)
+		r.loginUnknown.Delete(image)
 	}
 	r.endedLocked(image)
 }
@@ -350,7 +350,7 @@ func (r *Records) Recover(all []Image) error {
 			}
 		}
 		delete(r.intents, image)
-		r.unsettled.Delete(image)
+		r.loginUnknown.Delete(image)
 		if err := r.pulling.remove(image); err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func (d *Drivers) Handler() watcher.Handler { return d.takeIn }
 func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
 	highest, err := introduce(found)
 	if err == nil {
-		err = d.registered(found.Name).yields(highest)
+		err = d.registered(found.Name).replaceableBy(highest)
 	}
 	if err != nil {
 		return nil, &watcher.InvalidError{Err: err}
@@ -96,8 +96,8 @@ func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	return &watcher.Membership{Leave: func() { d.leave(one) }}, nil
 }
 
-// yields refuses a second driver of the same name, as the kubelet does, unless it is newer.
-func (one *driver) yields(to *version.Version) error {
+// replaceableBy refuses a second driver of the same name, as the kubelet does, unless it is newer.
+func (one *driver) replaceableBy(to *version.Version) error {
 	if one == nil || one.version.LessThan(to) {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (d *Drivers) register(one *driver) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	old := d.drivers[one.node.Driver]
-	if err := old.yields(one.version); err != nil {
+	if err := old.replaceableBy(one.version); err != nil {
 		return err
 	}
 	if one.storage = new(storage); old != nil {
