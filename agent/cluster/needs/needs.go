@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// first is the pause before claims are read again that were not good; it grows up to period, and
+	// first is the pause before PVCs are read again that were not good; it grows up to period, and
 	// from there up to longest while the API server does not answer.
 	first, period, longest = 250 * time.Millisecond, 2 * time.Second, 30 * time.Second
-	// readTimeout bounds the time of one reading of a pod's claims.
+	// readTimeout bounds the time of one reading of a pod's PVCs.
 	readTimeout = 10 * time.Second
 )
 
 // Config configures Needs.
 type Config struct {
 	Objects Objects
-	Claims  Claims
+	PVCs    PVCs
 	// Changed is called when a pod's lack differs from what was reported. It must not block.
 	Changed func()
 }
@@ -41,9 +41,9 @@ type Objects interface {
 	Dismiss(pod types.UID)
 }
 
-// Claims says why the claims of a pod cannot become volumes, or that this is unknown;
+// PVCs says why the PVCs of a pod cannot become volumes, or that this is unknown;
 // *volume.Volumes implements it.
-type Claims interface {
+type PVCs interface {
 	Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error)
 }
 
@@ -57,15 +57,15 @@ type Needs struct {
 	pods map[types.UID]*reading
 }
 
-// reading holds what was read of the claims of a pod.
+// reading holds what was read of the PVCs of a pod.
 type reading struct {
 	pod   *v1.Pod
 	known chan struct{} // closed when they were read, whatever came of it
 	once  sync.Once
-	again chan struct{} // capacity 1: the claims are worth another look
+	again chan struct{} // capacity 1: the PVCs are worth another look
 	stop  context.CancelFunc
 
-	reads bool  // the claims are being read
+	reads bool  // the PVCs are being read
 	err   error // of the last time
 	lack  decide.Lack
 }
@@ -73,7 +73,7 @@ type reading struct {
 // New returns Needs that Run follows.
 func New(cfg Config) *Needs { return &Needs{cfg: cfg, pods: map[types.UID]*reading{}} }
 
-// Run reads the claims of pods until ctx ends.
+// Run reads the PVCs of pods until ctx ends.
 func (n *Needs) Run(ctx context.Context) error {
 	n.readers.Run(ctx)
 	return nil
@@ -82,7 +82,7 @@ func (n *Needs) Run(ctx context.Context) error {
 // Begin follows what the pod needs until End.
 func (n *Needs) Begin(pod *v1.Pod) {
 	n.cfg.Objects.Expect(pod)
-	if !volume.HasClaims(pod) {
+	if !volume.HasPVCs(pod) {
 		return
 	}
 	n.mu.Lock()
@@ -108,13 +108,13 @@ func (n *Needs) End(pod types.UID) {
 	}
 }
 
-// follow reads the claims until they are good.
+// follow reads the PVCs until they are good.
 func (n *Needs) follow(ctx context.Context, r *reading) {
 	pauses, silence := await.Pauses{First: first, Last: period}, await.Pauses{First: period, Last: longest}
 	for times, unanswered := 0, 0; ; times++ {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		n.begin(r)
-		unknown, err := n.cfg.Claims.Lacking(bounded, r.pod)
+		unknown, err := n.cfg.PVCs.Lacking(bounded, r.pod)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -133,7 +133,7 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 	}
 }
 
-// pause waits for d, or until the claims are worth another look.
+// pause waits for d, or until the PVCs are worth another look.
 func (r *reading) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -148,7 +148,7 @@ func (n *Needs) begin(r *reading) {
 	r.reads = true
 }
 
-// AttachmentChanged has the claims read at once of pods that wait for a volume to be attached.
+// AttachmentChanged has the PVCs read at once of pods that wait for a volume to be attached.
 func (n *Needs) AttachmentChanged(volume csi.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -188,7 +188,7 @@ func (n *Needs) Look(ctx context.Context, pod *v1.Pod) {
 	}
 }
 
-// known returns nil for a pod without claims.
+// known returns nil for a pod without PVCs.
 func (n *Needs) known(pod types.UID) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -203,14 +203,14 @@ const reasonMount, reasonFailed = "FailedMount", "Failed"
 
 // Lack returns what the pod is known to lack, or else what it may lack.
 func (n *Needs) Lack(pod *v1.Pod) decide.Lack {
-	ofObjects, ofClaims := n.ofObjects(pod), n.ofClaims(pod.UID)
-	if ofObjects == (decide.Lack{}) || ofObjects.Unknown && ofClaims.Missing() {
-		return ofClaims
+	ofObjects, ofPVCs := n.ofObjects(pod), n.ofPVCs(pod.UID)
+	if ofObjects == (decide.Lack{}) || ofObjects.Unknown && ofPVCs.Missing() {
+		return ofPVCs
 	}
 	return ofObjects
 }
 
-func (n *Needs) ofClaims(pod types.UID) (lack decide.Lack) {
+func (n *Needs) ofPVCs(pod types.UID) (lack decide.Lack) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r := n.pods[pod]; r != nil {

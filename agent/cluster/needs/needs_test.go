@@ -22,12 +22,12 @@ type world struct {
 	mu      sync.Mutex
 	object  *objects.Lack
 	unknown bool
-	claim   error
+	pvc     error
 	reads   int
 	changed int
 	follows map[types.UID]bool
 	hang    bool
-	during  func() // is done while claims are read next; nil: nothing
+	during  func() // is done while PVCs are read next; nil: nothing
 }
 
 func (w *world) set(change func()) {
@@ -62,7 +62,7 @@ func (w *world) Lacking(ctx context.Context, _ *v1.Pod) (unknown bool, err error
 		w.mu.Lock()
 		return true, ctx.Err()
 	}
-	return w.unknown, w.claim
+	return w.unknown, w.pvc
 }
 
 func (w *world) taken() (reads, changed int) {
@@ -81,7 +81,7 @@ func claimant() *v1.Pod {
 
 func (w *world) run(t *testing.T) (*Needs, func()) {
 	w.follows = map[types.UID]bool{}
-	n := New(Config{Objects: w, Claims: w, Changed: func() { w.set(func() { w.changed++ }) }})
+	n := New(Config{Objects: w, PVCs: w, Changed: func() { w.set(func() { w.changed++ }) }})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- n.Run(ctx) }()
@@ -93,10 +93,10 @@ func (w *world) run(t *testing.T) (*Needs, func()) {
 	}
 }
 
-// A pod's claims are read until they are good, and each other answer is told, once.
-func TestClaims(t *testing.T) {
+// A pod's PVCs are read until they are good, and each other answer is told, once.
+func TestPVCs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{claim: errors.New("PVC is not bound")}
+		w := &world{pvc: errors.New("PVC is not bound")}
 		n, stop := w.run(t)
 		defer stop()
 		pod := claimant()
@@ -112,7 +112,7 @@ func TestClaims(t *testing.T) {
 		if reads, changed := w.taken(); changed != 1 || reads < 25 || reads > 35 {
 			t.Errorf("in a minute %d reads, %d changes", reads, changed)
 		}
-		w.set(func() { w.unknown, w.claim = true, errors.New("no answer") })
+		w.set(func() { w.unknown, w.pvc = true, errors.New("no answer") })
 		time.Sleep(10 * time.Minute)
 		if got := n.Lack(pod); got != (decide.Lack{Unknown: true, Reason: "FailedMount",
 			Why: "no answer"}) {
@@ -121,7 +121,7 @@ func TestClaims(t *testing.T) {
 		if reads, changed := w.taken(); changed != 1 || reads < 15 || reads > 30 {
 			t.Errorf("without answers in ten minutes %d reads, %d changes", reads, changed)
 		}
-		w.set(func() { w.unknown, w.claim = false, nil })
+		w.set(func() { w.unknown, w.pvc = false, nil })
 		time.Sleep(time.Minute)
 		if got := n.Lack(pod); got != (decide.Lack{}) {
 			t.Errorf("it lacks %+v", got)
@@ -141,7 +141,7 @@ func TestLack(t *testing.T) {
 	missing := &objects.Lack{Volume: "v", Err: errors.New(`secret "s" not found`)}
 	for name, test := range map[string]struct {
 		object *objects.Lack
-		claim  error
+		pvc    error
 		want   decide.Lack
 	}{
 		"a volume": {missing, nil, decide.Lack{Reason: "FailedMount",
@@ -153,7 +153,7 @@ func TestLack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &world{object: test.object, claim: test.claim}
+				w := &world{object: test.object, pvc: test.pvc}
 				n, stop := w.run(t)
 				defer stop()
 				n.Begin(claimant())
@@ -189,12 +189,12 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// The claims of a pod that waits for a volume to be attached are read at once when that may be, and no
+// The PVCs of a pod that waits for a volume to be attached are read at once when that may be, and no
 // others.
 func TestAttachmentChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := csi.Key{Driver: "d", Handle: "v"}
-		w := &world{claim: errors.Join(errors.New("other"),
+		w := &world{pvc: errors.Join(errors.New("other"),
 			&csi.UnattachedError{Key: disk, Err: errors.New("it is not attached")})}
 		n, stop := w.run(t)
 		defer stop()
@@ -212,7 +212,7 @@ func TestAttachmentChanged(t *testing.T) {
 		if reads, _ := w.taken(); reads != 0 {
 			t.Errorf("%d reads when another volume was attached", reads)
 		}
-		w.set(func() { w.claim = nil })
+		w.set(func() { w.pvc = nil })
 		n.AttachmentChanged(disk)
 		synctest.Wait()
 		if reads, changed := w.taken(); reads != 1 || changed != 1 {

@@ -168,7 +168,7 @@ func TestLack(t *testing.T) {
 // when it comes, changes or goes. The watch ends with the last of them.
 func TestManyPodsLackOneObject(t *testing.T) {
 	s := newServer(t)
-	var arrived, changed told
+	var arrived, changed reports
 	o := s.start(Config{Arrived: arrived.tell, Changed: changed.tell})
 	x := o.Expected()
 	var pods []*v1.Pod
@@ -222,7 +222,7 @@ func TestManyPodsLackOneObject(t *testing.T) {
 func TestLackUnknown(t *testing.T) {
 	s := newServer(t)
 	s.cut(http.StatusForbidden)
-	var arrived told
+	var arrived reports
 	x := s.start(Config{Arrived: arrived.tell}).Expected()
 	p := podNamed("a")
 	with(p, "v", secretVolume("pw"))

@@ -44,18 +44,18 @@ func secret(name, value string) *v1.Secret {
 }
 
 // told remembers which pods were named to Changed.
-type told struct {
+type reports struct {
 	mu   sync.Mutex
 	pods []types.UID
 }
 
-func (c *told) tell(pod types.UID) {
+func (c *reports) tell(pod types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pods = append(c.pods, pod)
 }
 
-func (c *told) take() []types.UID {
+func (c *reports) take() []types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pods := c.pods
@@ -69,7 +69,7 @@ func TestOneWatchForAllPods(t *testing.T) {
 	s := newServer(t)
 	s.put(configMap("cfg", "1"))
 	s.put(configMap("other", "x"))
-	var changed told
+	var changed reports
 	o := s.start(Config{Changed: changed.tell})
 	a, b := podNamed("a"), podNamed("b")
 	for _, pod := range []*v1.Pod{a, b} {
@@ -113,7 +113,7 @@ func TestOneWatchForAllPods(t *testing.T) {
 // What a pod lacks is an error that says so; when it comes the pod is told.
 func TestMissingObject(t *testing.T) {
 	s := newServer(t)
-	var changed told
+	var changed reports
 	o := s.start(Config{Changed: changed.tell})
 	pod := podNamed("a")
 	_, err := o.Secret(t.Context(), pod, "key")
@@ -138,7 +138,7 @@ func TestMissingObject(t *testing.T) {
 func TestServerAway(t *testing.T) {
 	s := newServer(t)
 	s.put(configMap("known", "1"))
-	var changed told
+	var changed reports
 	o := s.start(Config{Wait: 3 * time.Second, Changed: changed.tell})
 	pod := podNamed("a")
 	if _, err := o.ConfigMap(t.Context(), pod, "known"); err != nil {
@@ -198,7 +198,7 @@ func TestStrategiesWithoutWatch(t *testing.T) {
 	} {
 		s := newServer(t)
 		s.put(configMap("cfg", "1"))
-		var changed told
+		var changed reports
 		o := s.start(Config{Strategy: strategy, Period: 10 * time.Millisecond,
 			Changed: changed.tell})
 		pod := podNamed("a")

@@ -33,7 +33,7 @@ type signer struct {
 	*fake.Clientset
 	made   []*certificatesv1.PodCertificateRequest
 	answer func(*certificatesv1.PodCertificateRequest) // nil: not yet
-	told   []string
+	events []string
 }
 
 func newSigner() *signer {
@@ -69,7 +69,7 @@ func (s *signer) objects() *Objects {
 			return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node"}}
 		},
 		Tell: func(_ *v1.Pod, _, reason, message string) {
-			s.told = append(s.told, reason+": "+message)
+			s.events = append(s.events, reason+": "+message)
 		}})
 }
 
@@ -206,8 +206,8 @@ func TestCertificateIsRenewed(t *testing.T) {
 			}
 		}
 		if want := []string{"CertificateOverdueForRefresh: PodCertificate refresh overdue",
-			"CertificateExpired: PodCertificate expired"}; !slices.Equal(s.told, want) {
-			t.Errorf("told %q", s.told)
+			"CertificateExpired: PodCertificate expired"}; !slices.Equal(s.events, want) {
+			t.Errorf("told %q", s.events)
 		}
 		s.answer = issue
 		key, chain, _, err := ask()
@@ -258,8 +258,8 @@ func TestCertificateRefused(t *testing.T) {
 		if states["a.test/x,"+strings.ToLower(kind)] != 1 {
 			t.Errorf("the metric has %v", states)
 		}
-		if len(s.made) != 1 || !slices.Equal(s.told, []string{words[1]}) {
-			t.Errorf("%d requests, told %q", len(s.made), s.told)
+		if len(s.made) != 1 || !slices.Equal(s.events, []string{words[1]}) {
+			t.Errorf("%d requests, told %q", len(s.made), s.events)
 		}
 	}
 }

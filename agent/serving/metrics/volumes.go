@@ -71,10 +71,10 @@ func (m *Metrics) Volumes(now volume.Measured) {
 	for _, g := range m.volumes.room {
 		g.gauge.Reset()
 		for _, c := range now.Rooms {
-			if c.Claim == "" {
+			if c.PVC == "" {
 				continue
 			}
-			g.gauge.WithLabelValues(c.Namespace, c.Claim).Set(float64(g.of(c.Room)))
+			g.gauge.WithLabelValues(c.Namespace, c.PVC).Set(float64(g.of(c.Room)))
 		}
 	}
 }

@@ -47,10 +47,10 @@ func exposed(t *testing.T, r metrics.KubeRegistry, prefix string) string {
 func TestVolumesMeasured(t *testing.T) {
 	m, registry := fresh(t)
 	m.Volumes(volume.Measured{Desired: map[string]int{"kubernetes.io/secret": 7},
-		Rooms: []volume.VolumeRoom{{Namespace: "shop", Claim: "gone"}}})
+		Rooms: []volume.VolumeRoom{{Namespace: "shop", PVC: "gone"}}})
 	m.Volumes(volume.Measured{
 		Desired: map[string]int{"kubernetes.io/nfs": 2}, Actual: map[string]int{"kubernetes.io/nfs": 1},
-		Rooms: []volume.VolumeRoom{{Namespace: "shop"}, {Namespace: "shop", Claim: "data", Room: diskusage.Room{
+		Rooms: []volume.VolumeRoom{{Namespace: "shop"}, {Namespace: "shop", PVC: "data", Room: diskusage.Room{
 			Capacity: 10, Available: 6, Used: 3, Inodes: 5, InodesFree: 4, InodesUsed: 1}}},
 	})
 	const total = `volume_manager_total_volumes{plugin_name="kubernetes.io/nfs",state="actual_state_of_world"} 1

@@ -27,12 +27,12 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // no sandbox is made beside what is not supported
 	}
-	all, errs := withClaims(wants, v.claims.of(pod.UID))
+	all, errs := withPVCs(wants, v.pvcs.of(pod.UID))
 	if slices.ContainsFunc(all, func(u used) bool { return !u.facts().ordinary && !isShareable(u) }) {
 		return false, nil
 	}
 	if len(errs) > 0 || len(all) < len(wants) {
-		return true, nil // what claims are bound to is recorded before the volumes are made
+		return true, nil // what PVCs are bound to is recorded before the volumes are made
 	}
 	dir, err := v.podDir(pod.UID)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestDiskBesideSandbox(t *testing.T) {
 	n.leave()
 	expect("without the driver,", false)
 	n.register()
-	known := n.Volumes.claims.of("u")["v"]
+	known := n.Volumes.pvcs.of("u")["v"]
 	for what, change := range map[string]func(*v1.PersistentVolume){
 		"with a group,": func(v *v1.PersistentVolume) { v.Annotations = map[string]string{gidAnnotation: "7"} },
 		"for one pod,": func(v *v1.PersistentVolume) {
@@ -90,10 +90,10 @@ func TestDiskBesideSandbox(t *testing.T) {
 		changed := known
 		changed.Volume = known.Volume.DeepCopy()
 		change(changed.Volume)
-		n.Volumes.claims.pods["u"]["v"] = changed
+		n.Volumes.pvcs.pods["u"]["v"] = changed
 		expect(what, false)
 	}
-	n.Volumes.claims.pods["u"]["v"] = known
+	n.Volumes.pvcs.pods["u"]["v"] = known
 
 	incomplete("before it is made,", true)
 	setUp(t, n.Volumes, diskPod("w"))
@@ -107,13 +107,13 @@ func TestDiskBesideSandbox(t *testing.T) {
 	expect("after the other pod,", false)
 }
 
-// A driver that hangs delays no other volume of its pod, and a claim that the pod has twice is made
+// A driver that hangs delays no other volume of its pod, and a PVC that the pod has twice is made
 // once.
 func TestVolumesEachByItself(t *testing.T) {
 	n := newDisk(t, stages)
 	n.driver.Fault(csitest.Stage, csitest.Fault{Hang: true})
 	pod := diskPod("u")
-	twice := claimVolume("data")
+	twice := pvcVolume("data")
 	twice.Name = "again"
 	share := v1.Volume{Name: "share", VolumeSource: v1.VolumeSource{
 		NFS: &v1.NFSVolumeSource{Server: "files", Path: "/share"}}}

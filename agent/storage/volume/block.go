@@ -24,7 +24,7 @@ const devicesDir = "volumeDevices"
 // blocks are block devices of the host that containers get as devices, through persistent volumes
 // with volumeMode Block.
 func blocks() plugin {
-	return plugin{from: byClaims, field: "local", name: localName, block: true,
+	return plugin{from: byPVCs, field: "local", name: localName, block: true,
 		path: func(u used) string { return u.pv.Spec.Local.Path },
 		held: &held{release: func(ctx context.Context, v *Volumes, pod types.UID) error {
 			return v.mapped.release(ctx, pod)
@@ -94,7 +94,7 @@ func (c containers) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.claims.usedNow(pod)
+	all, err := c.pvcs.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

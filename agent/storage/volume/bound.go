@@ -22,25 +22,25 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Claims reads claims and persistent volumes from the API server.
-type Claims interface {
-	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+// PVCs reads PVCs and persistent volumes from the API server.
+type PVCs interface {
+	PVC(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// UpdateClaim writes the status of a claim that was read, unless somebody else has changed it
+	// UpdatePVC writes the status of a PVC that was read, unless somebody else has changed it
 	// since, and returns what is written.
-	UpdateClaim(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
+	UpdatePVC(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
 		*v1.PersistentVolumeClaim, error)
 }
 
-// pvcProtection is the finalizer that keeps a claim that is being deleted while pods use it.
+// pvcProtection is the finalizer that keeps a PVC that is being deleted while pods use it.
 const pvcProtection = "kubernetes.io/pvc-protection"
 
 // gidAnnotation, on a persistent volume, names the group that owns it.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
-// claimOf returns the name of the volume's claim; "" if it has none. An ephemeral volume's claim
+// pvcOf returns the name of the volume's PVC; "" if it has none. An ephemeral volume's PVC
 // was made for the pod.
-func claimOf(pod *v1.Pod, volume v1.Volume) string {
+func pvcOf(pod *v1.Pod, volume v1.Volume) string {
 	switch {
 	case volume.PersistentVolumeClaim != nil:
 		return volume.PersistentVolumeClaim.ClaimName
@@ -51,12 +51,12 @@ func claimOf(pod *v1.Pod, volume v1.Volume) string {
 	}
 }
 
-// Polls reports whether a volume of the pod depends on what no event announces: a claim that will
+// Polls reports whether a volume of the pod depends on what no event announces: a PVC that will
 // be bound, a certificate that will be issued.
 func Polls(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		u, _ := newUsed(pod, v)
-		return u.claim != "" || u.facts().polled
+		return u.pvc != "" || u.facts().polled
 	})
 }
 
@@ -70,37 +70,37 @@ func asked(what string, err error) error {
 	return csi.Unanswered{Err: err}
 }
 
-// resolve looks up what the pod's claims are bound to, records it, and returns the volumes without
-// those whose claim cannot be used. The errors are in the kubelet's words.
+// resolve looks up what the pod's PVCs are bound to, records it, and returns the volumes without
+// those whose PVC cannot be used. The errors are in the kubelet's words.
 func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
-	known, now := v.claims.of(pod.UID), map[string]Claimed{}
+	known, now := v.pvcs.of(pod.UID), map[string]BoundPVC{}
 	var failed notProcessed
 	answers := v.cfg.ask(ctx, pod, all)
 	for i, u := range all {
-		if u.claim == "" {
+		if u.pvc == "" {
 			continue
 		}
-		claimed, err := answers[i].claimed, answers[i].err
+		bound, err := answers[i].bound, answers[i].err
 		_, away := errors.AsType[csi.Unanswered](err)
 		had, has := known[u.volume.Name]
 		switch {
 		case has && away:
-			claimed, err = had, nil
+			bound, err = had, nil
 		case err != nil:
-		case has && had.Volume.Name == claimed.Volume.Name: // the pod has it with the label that it got
-			claimed.Label, claimed.Labeled = had.Label, had.Labeled
+		case has && had.Volume.Name == bound.Volume.Name: // the pod has it with the label that it got
+			bound.Label, bound.Labeled = had.Label, had.Labeled
 		default:
-			claimed, err = (labeling{v}).label(ctx, pod, u.volume.Name, claimed)
+			bound, err = (labeling{v}).label(ctx, pod, u.volume.Name, bound)
 		}
 		if err != nil {
 			failed = failed.with(u.volume.Name, err)
 			continue
 		}
-		now[u.volume.Name] = claimed
+		now[u.volume.Name] = bound
 	}
 	var errs []error
 	if len(known)+len(now) > 0 {
-		r, err := v.claims.hold(pod.UID, now)
+		r, err := v.pvcs.hold(pod.UID, now)
 		if err != nil {
 			return nil, append(errs, err)
 		}
@@ -115,11 +115,11 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 	if len(failed.volumes) > 0 {
 		errs = append(errs, &cri.ObjectError{Err: failed})
 	}
-	out, more := withClaims(all, now)
+	out, more := withPVCs(all, now)
 	return out, append(errs, more...)
 }
 
-// notProcessed names, in the kubelet's words, the volumes whose claims are not known yet, and the
+// notProcessed names, in the kubelet's words, the volumes whose PVCs are not known yet, and the
 // reasons.
 type notProcessed struct{ volumes, why []string }
 
@@ -134,45 +134,45 @@ func (n notProcessed) Error() string {
 		strings.Join(n.why, "; "))
 }
 
-// maxAsked is how many claims of a pod are asked about at a time.
+// maxAsked is how many PVCs of a pod are asked about at a time.
 const maxAsked = 8
 
-// claimAnswer is the API server's answer about a volume's claim.
-type claimAnswer struct {
-	claimed Claimed
-	err     error
+// pvcAnswer is the API server's answer about a volume's PVC.
+type pvcAnswer struct {
+	bound BoundPVC
+	err   error
 }
 
-// ask asks what the volumes' claims are bound to. The answer for a volume without a claim is empty.
-func (c Config) ask(ctx context.Context, pod *v1.Pod, all []used) []claimAnswer {
-	return await.All(all, maxAsked, func(u used) (a claimAnswer) {
-		if u.claim != "" {
-			a.claimed, a.err = c.claimed(ctx, pod, u)
+// ask asks what the volumes' PVCs are bound to. The answer for a volume without a PVC is empty.
+func (c Config) ask(ctx context.Context, pod *v1.Pod, all []used) []pvcAnswer {
+	return await.All(all, maxAsked, func(u used) (a pvcAnswer) {
+		if u.pvc != "" {
+			a.bound, a.err = c.askPVC(ctx, pod, u)
 		}
 		return a
 	})
 }
 
-// claimed asks the API server what the volume's claim is bound to, and checks that the pod may use
+// askPVC asks the API server what the volume's PVC is bound to, and checks that the pod may use
 // it.
-func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, err error) {
-	defer wrap(&err, "error processing PVC %s/%s", pod.Namespace, u.claim)
-	if c.Claims == nil {
+func (c Config) askPVC(ctx context.Context, pod *v1.Pod, u used) (out BoundPVC, err error) {
+	defer wrap(&err, "error processing PVC %s/%s", pod.Namespace, u.pvc)
+	if c.PVCs == nil {
 		return out, errors.New("there is no API server to get it from; run the agent with " +
 			"--kubeconfig")
 	}
-	claim, err := c.Claims.Claim(ctx, pod.Namespace, u.claim)
+	pvc, err := c.PVCs.PVC(ctx, pod.Namespace, u.pvc)
 	if err != nil {
 		return out, asked("failed to fetch PVC from API server", err)
 	}
-	if err := claimUsable(pod, u.volume, claim); err != nil {
+	if err := pvcUsable(pod, u.volume, pvc); err != nil {
 		return out, err
 	}
-	volume, err := c.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
+	volume, err := c.PVCs.PersistentVolume(ctx, pvc.Spec.VolumeName)
 	if err != nil {
-		return out, asked("failed to fetch PV "+claim.Spec.VolumeName+" from API server", err)
+		return out, asked("failed to fetch PV "+pvc.Spec.VolumeName+" from API server", err)
 	}
-	if err := boundTo(volume, claim); err != nil {
+	if err := boundTo(volume, pvc); err != nil {
 		return out, err
 	}
 	if err := component("persistent volume", volume.Name); err != nil {
@@ -184,35 +184,35 @@ func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, 
 	volume = volume.DeepCopy()
 	volume.ManagedFields = nil
 	source := ptr.Deref(u.volume.PersistentVolumeClaim, v1.PersistentVolumeClaimVolumeSource{})
-	return Claimed{Claim: u.claim, ReadOnly: source.ReadOnly, Volume: volume, read: claim}, nil
+	return BoundPVC{PVC: u.pvc, ReadOnly: source.ReadOnly, Volume: volume, read: pvc}, nil
 }
 
-// claimUsable returns why the pod cannot use the claim, in the kubelet's words; nil: it is bound,
+// pvcUsable returns why the pod cannot use the PVC, in the kubelet's words; nil: it is bound,
 // and the pod may use it.
-func claimUsable(pod *v1.Pod, volume v1.Volume, claim *v1.PersistentVolumeClaim) error {
+func pvcUsable(pod *v1.Pod, volume v1.Volume, pvc *v1.PersistentVolumeClaim) error {
 	switch {
-	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, pvcProtection):
+	case pvc.DeletionTimestamp != nil && !slices.Contains(pvc.Finalizers, pvcProtection):
 		return errors.New("PVC is being deleted")
-	case claim.Status.Phase != v1.ClaimBound:
+	case pvc.Status.Phase != v1.ClaimBound:
 		return errors.New("PVC is not bound")
-	case claim.Spec.VolumeName == "":
+	case pvc.Spec.VolumeName == "":
 		return errors.New("PVC has empty pvc.Spec.VolumeName")
 	case volume.Ephemeral != nil:
-		return ephemeral.VolumeIsForPod(pod, claim)
+		return ephemeral.VolumeIsForPod(pod, pvc)
 	}
 	return nil
 }
 
-// boundTo returns why the volume is not bound to the claim; nil: it is, as the claim is to the
+// boundTo returns why the volume is not bound to the PVC; nil: it is, as the PVC is to the
 // volume.
-func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
+func boundTo(volume *v1.PersistentVolume, pvc *v1.PersistentVolumeClaim) error {
 	switch ref := volume.Spec.ClaimRef; {
 	case ref == nil:
 		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is "+
 			"not yet bound to the claim", volume.Name)
-	case ref.UID != claim.UID:
+	case ref.UID != pvc.UID:
 		return fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to "+
-			"claim.UID %s", volume.Name, ref.UID, claim.UID)
+			"claim.UID %s", volume.Name, ref.UID, pvc.UID)
 	}
 	return nil
 }
@@ -237,24 +237,24 @@ func modeFits(pod *v1.Pod, name string, volume *v1.PersistentVolume) error {
 	return nil
 }
 
-// withClaims completes volumes whose claim is known with plugin and persistent volume, and leaves
-// out those whose claim is not known. The errors name types that are not supported.
-func withClaims(all []used, known map[string]Claimed) (out []used, errs []error) {
+// withPVCs completes volumes whose PVC is known with plugin and persistent volume, and leaves
+// out those whose PVC is not known. The errors name types that are not supported.
+func withPVCs(all []used, known map[string]BoundPVC) (out []used, errs []error) {
 	for _, u := range all {
-		claimed, has := known[u.volume.Name]
-		if u.claim != "" {
+		bound, has := known[u.volume.Name]
+		if u.pvc != "" {
 			if !has {
 				continue
 			}
-			is, err := claimed.typed()
+			is, err := bound.typed()
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			u.plugin, u.pv, u.migrated, u.readOnly = is.plugin, is.pv, is.migrated, claimed.ReadOnly
-			u.read = claimed.read
-			if claimed.Labeled {
-				u.label = claimed.Label
+			u.plugin, u.pv, u.migrated, u.readOnly = is.plugin, is.pv, is.migrated, bound.ReadOnly
+			u.read = bound.read
+			if bound.Labeled {
+				u.label = bound.Label
 			}
 		}
 		out = append(out, u)
@@ -282,8 +282,8 @@ func (c Config) persistentFits(u used) error {
 // ascending. SetUp must have succeeded.
 func (c containers) Groups(pod *v1.Pod) []int64 {
 	var out []int64
-	for _, claimed := range c.claims.of(pod.UID) {
-		text := claimed.Volume.Annotations[gidAnnotation]
+	for _, bound := range c.pvcs.of(pod.UID) {
+		text := bound.Volume.Annotations[gidAnnotation]
 		if gid, err := strconv.ParseUint(text, 10, 32); err == nil {
 			out = append(out, int64(gid))
 		}

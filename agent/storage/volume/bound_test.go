@@ -22,22 +22,22 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// storage has claims and persistent volumes by name.
+// storage has PVCs and persistent volumes by name.
 type storage struct {
-	claims  map[string]*v1.PersistentVolumeClaim
+	pvcs    map[string]*v1.PersistentVolumeClaim
 	volumes map[string]*v1.PersistentVolume
 	away    bool   // it does not answer
-	refuses string // it does not tell of that claim, or volume
+	refuses string // it does not tell of that PVC, or volume
 }
 
-func (s *storage) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
+func (s *storage) PVC(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
 	if s.away {
 		return nil, errors.New("connection refused")
 	}
 	if name == s.refuses {
 		return nil, apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), name, nil)
 	}
-	if c, has := s.claims[name]; has {
+	if c, has := s.pvcs[name]; has {
 		return c, nil
 	}
 	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), name)
@@ -56,21 +56,21 @@ func (s *storage) PersistentVolume(_ context.Context, name string) (*v1.Persiste
 	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
 }
 
-func (s *storage) UpdateClaim(_ context.Context, was, is *v1.PersistentVolumeClaim) (
+func (s *storage) UpdatePVC(_ context.Context, was, is *v1.PersistentVolumeClaim) (
 	*v1.PersistentVolumeClaim, error) {
-	s.claims[was.Name] = is
+	s.pvcs[was.Name] = is
 	return is, nil
 }
 
-// bind adds the claim data and the volume pv that it is bound to.
+// bind adds the PVC data and the volume pv that it is bound to.
 func bind(source v1.PersistentVolumeSource) *storage {
-	claim := &v1.PersistentVolumeClaim{
+	pvc := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop", UID: "c"},
 		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "pv"},
 		Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 	}
 	return &storage{
-		claims: map[string]*v1.PersistentVolumeClaim{"data": claim},
+		pvcs: map[string]*v1.PersistentVolumeClaim{"data": pvc},
 		volumes: map[string]*v1.PersistentVolume{"pv": {
 			ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 			Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: source,
@@ -83,14 +83,14 @@ func localAt(path string) v1.PersistentVolumeSource {
 	return v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: path}}
 }
 
-func claimVolume(name string) v1.Volume {
+func pvcVolume(name string) v1.Volume {
 	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 	}}
 }
 
-// A claim that cannot be used has an error in the kubelet's words, and nothing is mounted.
-func TestClaimsThatCannotBeUsed(t *testing.T) {
+// A PVC that cannot be used has an error in the kubelet's words, and nothing is mounted.
+func TestPVCsThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	write(t, file, "")
@@ -104,7 +104,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		want   string
 	}{
 		"no claim": {func(s *storage, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
-			delete(s.claims, "data")
+			delete(s.pvcs, "data")
 		}, processing + `failed to fetch PVC from API server: persistentvolumeclaims "data" not found`},
 		"not bound": {func(_ *storage, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
 			c.Status.Phase = v1.ClaimPending
@@ -167,11 +167,11 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := bind(localAt(dir))
-			test.change(s, s.claims["data"], s.volumes["pv"])
-			v, mounter := newVolumes(t, Config{Claims: s, Labels: func() map[string]string {
+			test.change(s, s.pvcs["data"], s.volumes["pv"])
+			v, mounter := newVolumes(t, Config{PVCs: s, Labels: func() map[string]string {
 				return map[string]string{"zone": "a"}
 			}})
-			err := v.SetUp(t.Context(), podWith(claimVolume("data")))
+			err := v.SetUp(t.Context(), podWith(pvcVolume("data")))
 			if err == nil || err.Error() != test.want {
 				t.Errorf("got %v,\nwant %s", err, test.want)
 			}
@@ -182,7 +182,7 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 			if strings.HasPrefix(want, "MountVolume.SetUp failed") { // seen only by mounting
 				want = ""
 			}
-			unknown, err := v.Lacking(t.Context(), podWith(claimVolume("data")))
+			unknown, err := v.Lacking(t.Context(), podWith(pvcVolume("data")))
 			if (err == nil) != (want == "") || err != nil && err.Error() != want || unknown != s.away {
 				t.Errorf("before that %v, unknown %t", err, unknown)
 			}
@@ -190,24 +190,24 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// If the API server does not answer or forbids it, a claim is unknown, unless another one is
+// If the API server does not answer or forbids it, a PVC is unknown, unless another one is
 // missing.
-func TestClaimsOfWhichNothingIsKnown(t *testing.T) {
+func TestPVCsOfWhichNothingIsKnown(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
 	s.refuses = "secret"
-	v, _ := newVolumes(t, Config{Claims: s})
-	secret := claimVolume("secret")
+	v, _ := newVolumes(t, Config{PVCs: s})
+	secret := pvcVolume("secret")
 	secret.Name = "w"
-	if unknown, err := v.Lacking(t.Context(), podWith(claimVolume("data"), secret)); !unknown ||
+	if unknown, err := v.Lacking(t.Context(), podWith(pvcVolume("data"), secret)); !unknown ||
 		err == nil || !strings.Contains(err.Error(), "volumes=[w]") {
 		t.Errorf("got %t, %v", unknown, err)
 	}
-	delete(s.claims, "data")
-	if unknown, err := v.Lacking(t.Context(), podWith(claimVolume("data"), secret)); unknown ||
+	delete(s.pvcs, "data")
+	if unknown, err := v.Lacking(t.Context(), podWith(pvcVolume("data"), secret)); unknown ||
 		err == nil || !strings.Contains(err.Error(), "volumes=[v]") {
 		t.Errorf("got %t, %v", unknown, err)
 	}
-	if HasClaims(&v1.Pod{}) || !HasClaims(podWith(secret)) {
+	if HasPVCs(&v1.Pod{}) || !HasPVCs(podWith(secret)) {
 		t.Error("it is not seen whether a pod has claims")
 	}
 }
@@ -237,8 +237,8 @@ func TestPersistentVolumes(t *testing.T) {
 			s := bind(test.source)
 			s.volumes["pv"].Spec.MountOptions = test.options
 			s.volumes["pv"].Annotations = map[string]string{gidAnnotation: "77"}
-			v, mounter := newVolumes(t, Config{Claims: s})
-			pod := podWith(claimVolume("data"))
+			v, mounter := newVolumes(t, Config{PVCs: s})
+			pod := podWith(pvcVolume("data"))
 			pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = test.readOnly
 			podDir := setUp(t, v, pod)
 			setUp(t, v, pod) // nothing is left to do
@@ -255,7 +255,7 @@ func TestPersistentVolumes(t *testing.T) {
 			}
 			// The next run of the agent knows it, even while the API server is away.
 			s.away = true
-			again, err := New(alone(Config{Root: v.root, Mounter: mounter, Claims: s}))
+			again, err := New(alone(Config{Root: v.root, Mounter: mounter, PVCs: s}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -274,7 +274,7 @@ func TestPersistentVolumes(t *testing.T) {
 				t.Errorf("mounted %v", mounter.MountPoints)
 			}
 			if err := again.TearDown(t.Context(), pod.UID); err != nil ||
-				len(mounter.MountPoints) != 0 || len(again.claims.pods) != 0 {
+				len(mounter.MountPoints) != 0 || len(again.pvcs.pods) != 0 {
 				t.Errorf("%v; still mounted: %v", err, mounter.MountPoints)
 			}
 			if _, err := os.Stat(dir); err != nil {
@@ -284,33 +284,33 @@ func TestPersistentVolumes(t *testing.T) {
 	}
 }
 
-// A claim of an ephemeral volume has to be the pod's own.
-func TestEphemeralClaims(t *testing.T) {
+// A PVC of an ephemeral volume has to be the pod's own.
+func TestEphemeralPVCs(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
-	claim := s.claims["data"]
-	s.claims = map[string]*v1.PersistentVolumeClaim{"web-v": claim}
-	claim.Name = "web-v"
+	pvc := s.pvcs["data"]
+	s.pvcs = map[string]*v1.PersistentVolumeClaim{"web-v": pvc}
+	pvc.Name = "web-v"
 	pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
 		Ephemeral: &v1.EphemeralVolumeSource{}}})
-	v, mounter := newVolumes(t, Config{Claims: s})
+	v, mounter := newVolumes(t, Config{PVCs: s})
 	err := v.SetUp(t.Context(), pod)
 	if err == nil || !strings.Contains(err.Error(), "was not created for pod") {
 		t.Errorf("another's claim: %v", err)
 	}
-	claim.OwnerReferences = []metav1.OwnerReference{{UID: pod.UID, Controller: ptr.To(true)}}
+	pvc.OwnerReferences = []metav1.OwnerReference{{UID: pod.UID, Controller: ptr.To(true)}}
 	setUp(t, v, pod)
 	if len(mounter.MountPoints) != 1 {
 		t.Errorf("mounted %v", mounter.MountPoints)
 	}
 }
 
-// A claim that is being deleted stays usable for its pods.
-func TestClaimInUseIsKept(t *testing.T) {
+// A PVC that is being deleted stays usable for its pods.
+func TestPVCInUseIsKept(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
-	s.claims["data"].DeletionTimestamp = ptr.To(metav1.Now())
-	s.claims["data"].Finalizers = []string{pvcProtection}
-	v, _ := newVolumes(t, Config{Claims: s})
-	setUp(t, v, podWith(claimVolume("data")))
+	s.pvcs["data"].DeletionTimestamp = ptr.To(metav1.Now())
+	s.pvcs["data"].Finalizers = []string{pvcProtection}
+	v, _ := newVolumes(t, Config{PVCs: s})
+	setUp(t, v, podWith(pvcVolume("data")))
 }
 
 // With ReadWriteOncePod as its only mode a volume belongs to one pod until that is gone, across
@@ -320,11 +320,11 @@ func TestReadWriteOncePod(t *testing.T) {
 		{HostPath: &v1.HostPathVolumeSource{Path: "/"}}} {
 		s := bind(source)
 		s.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
-		v, mounter := newVolumes(t, Config{Claims: s})
-		first, second := podWith(claimVolume("data")), podWith(claimVolume("data"))
+		v, mounter := newVolumes(t, Config{PVCs: s})
+		first, second := podWith(pvcVolume("data")), podWith(pvcVolume("data"))
 		second.UID = "u2"
 		setUp(t, v, first)
-		again, err := New(alone(Config{Root: v.root, Mounter: mounter, Claims: s}))
+		again, err := New(alone(Config{Root: v.root, Mounter: mounter, PVCs: s}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,27 +342,27 @@ func TestReadWriteOncePod(t *testing.T) {
 		setUp(t, again, second)
 		s.volumes["pv"].Spec.AccessModes = append(s.volumes["pv"].Spec.AccessModes,
 			v1.ReadOnlyMany)
-		again.claims.pods = map[types.UID]map[string]Claimed{}
+		again.pvcs.pods = map[types.UID]map[string]BoundPVC{}
 		setUp(t, again, second)
 		setUp(t, again, first)
 	}
 }
 
-// If a claim is bound to another volume, that takes the place of the old one; while it is bound to
+// If a PVC is bound to another volume, that takes the place of the old one; while it is bound to
 // nothing, the old one stays.
-func TestReboundClaim(t *testing.T) {
+func TestReboundPVC(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
-	v, mounter := newVolumes(t, Config{Claims: s})
-	pod := podWith(claimVolume("data"), empty("e", "Memory"))
+	v, mounter := newVolumes(t, Config{PVCs: s})
+	pod := podWith(pvcVolume("data"), empty("e", "Memory"))
 	setUp(t, v, pod)
-	s.claims["data"].Status.Phase = v1.ClaimPending
+	s.pvcs["data"].Status.Phase = v1.ClaimPending
 	if err := v.SetUp(t.Context(), pod); err == nil || len(mounter.MountPoints) != 2 {
 		t.Errorf("%v, mounted %v", err, mounter.MountPoints)
 	}
 	other := s.volumes["pv"].DeepCopy()
 	other.Name = "pv2"
-	s.volumes["pv2"], s.claims["data"].Spec.VolumeName = other, "pv2"
-	s.claims["data"].Status.Phase = v1.ClaimBound
+	s.volumes["pv2"], s.pvcs["data"].Spec.VolumeName = other, "pv2"
+	s.pvcs["data"].Status.Phase = v1.ClaimBound
 	setUp(t, v, pod)
 	var names []string
 	for _, m := range mounter.MountPoints {
@@ -382,14 +382,14 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	write(t, outside, "")
 	write(t, dir+"/deep/file", "")
 	symlink(t, outside, dir+"/link")
-	var told []string
+	var reported []string
 	s := bind(localAt(dir))
 	// The test looks at what is mounted, so the mount is a link here.
-	v, _ := newVolumes(t, Config{Claims: s, Mounter: linking{mount.NewFakeMounter(nil)},
+	v, _ := newVolumes(t, Config{PVCs: s, Mounter: linking{mount.NewFakeMounter(nil)},
 		Ends: Ends{Tell: func(_ runtime.Object, _, reason, message string) {
-			told = append(told, reason+" "+message)
+			reported = append(reported, reason+" "+message)
 		}}})
-	pod := podWith(claimVolume("data"))
+	pod := podWith(pvcVolume("data"))
 	group := func(pod *v1.Pod, id int64, policy v1.PodFSGroupChangePolicy) {
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &id, FSGroupChangePolicy: &policy}
 	}
@@ -410,15 +410,15 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	is(dir+"/deep/file", 4711, 0o664)
 	is(dir+"/link", 4711, 0)
 	is(outside, uint32(os.Getgid()), 0o644)
-	other := podWith(claimVolume("data"))
+	other := podWith(pvcVolume("data"))
 	other.UID = "u2"
 	group(other, 4712, v1.FSGroupChangeAlways)
 	setUp(t, v, other)
 	is(dir+"/deep/file", 4711, 0o664)
 	want := "AlreadyMountedVolume The requested fsGroup is 4712, but the volume pv has GID 4711. " +
 		"The volume may not be shareable."
-	if !slices.Equal(told, []string{want}) {
-		t.Errorf("told %q", told)
+	if !slices.Equal(reported, []string{want}) {
+		t.Errorf("told %q", reported)
 	}
 	for _, uid := range []types.UID{"u", "u2"} {
 		if err := v.TearDown(t.Context(), uid); err != nil {

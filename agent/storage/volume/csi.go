@@ -33,7 +33,7 @@ const republishPeriod = time.Minute
 
 // csiVolumes are volumes with a file system that CSI drivers make.
 func csiVolumes() plugin {
-	return plugin{from: inPods | byClaims, field: "csi", name: csiName, relabel: true,
+	return plugin{from: inPods | byPVCs, field: "csi", name: csiName, relabel: true,
 		facts: csiFacts,
 		held:  &held{release: releaseCSI, leave: leaveOneCSI, inside: csi.MountName},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
@@ -78,7 +78,7 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 		ctx := context.WithoutCancel(ctx)
 		return d.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
 			if t.read != nil {
-				g := growing{pod: t.pod, used: t.used, claim: t.read, pv: t.pv}
+				g := growing{pod: t.pod, used: t.used, pvc: t.read, pv: t.pv}
 				if err := d.grower.grow(ctx, g, true); err != nil {
 					return err
 				}
@@ -95,21 +95,21 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 // isShareable reports whether a pod can have the volume while another one has it, and nothing of the
 // pod depends on it: no group and no label comes with it.
 func isShareable(u used) bool {
-	return u.claim != "" && u.facts().driver != "" && !u.plugin.block && u.label == "" &&
+	return u.pvc != "" && u.facts().driver != "" && !u.plugin.block && u.label == "" &&
 		u.pv.Annotations[gidAnnotation] == ""
 }
 
 // isShared reports whether another pod of the node has the volume, so that its driver only has to
 // publish it for this one.
 func (d csiDisks) isShared(pod *v1.Pod, u used) bool {
-	if u.claim == "" || d.cfg.CSI == nil {
+	if u.pvc == "" || d.cfg.CSI == nil {
 		return false
 	}
-	known, has := d.claims.another(pod.Namespace, u.claim)
+	known, has := d.pvcs.another(pod.Namespace, u.pvc)
 	if !has || known.oncePod() {
 		return false
 	}
-	bound, _ := withClaims([]used{u}, map[string]Claimed{u.volume.Name: known})
+	bound, _ := withPVCs([]used{u}, map[string]BoundPVC{u.volume.Name: known})
 	if len(bound) == 0 || !isShareable(bound[0]) {
 		return false
 	}
@@ -172,7 +172,7 @@ func (c Config) isRenewed(u used) bool {
 
 // renews reports whether a volume of the pod is published again and again.
 func (d csiDisks) renews(pod *v1.Pod) bool {
-	all, err := d.claims.usedNow(pod)
+	all, err := d.pvcs.usedNow(pod)
 	return err == nil && slices.ContainsFunc(all, d.cfg.isRenewed)
 }
 

@@ -28,7 +28,7 @@ func newBlockDisk(t *testing.T, can ...csipb.NodeServiceCapability_RPC_Type) (
 		t.Fatal(err)
 	}
 	n := newDisk(t, can...)
-	n.claims.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
+	n.pvcs.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
 	return n, func(uid string) *v1.Pod {
 		pod := diskPod(uid)
 		c := &pod.Spec.Containers[0]
@@ -53,7 +53,7 @@ func TestMeasureBlockDisk(t *testing.T) {
 	}
 	n.mounts.DriversChanged()
 	setUp(t, n.Volumes, pods[0])
-	if got := measure(); len(got.Rooms) != 1 || got.Rooms[0].Room.Capacity != 100 || got.Rooms[0].Claim != "data" {
+	if got := measure(); len(got.Rooms) != 1 || got.Rooms[0].Room.Capacity != 100 || got.Rooms[0].PVC != "data" {
 		t.Errorf("got %+v", got)
 	}
 	req := request[*csipb.NodeGetVolumeStatsRequest](n, csitest.Stats)

@@ -29,22 +29,22 @@ type having struct {
 	records []string
 }
 
-const claimsOf = "pods/%s/numalet_claims"
+const pvcsOf = "pods/%s/numalet_claims"
 
 func havings() map[string]having {
 	published := func(volume string) []string {
 		return []string{"pods/u/volumes/kubernetes.io~csi/" + volume + "/vol_data.json",
 			"pods/w/volumes/kubernetes.io~csi/" + volume + "/vol_data.json"}
 	}
-	claims := []string{fmt.Sprintf(claimsOf, "u"), fmt.Sprintf(claimsOf, "w")}
+	pvcs := []string{fmt.Sprintf(pvcsOf, "u"), fmt.Sprintf(pvcsOf, "w")}
 	return map[string]having{
 		"staged": {can: []csipb.NodeServiceCapability_RPC_Type{stages},
-			records: slices.Concat(published("pv"), claims, []string{diskDir + "/vol_data.json"})},
-		"not staged": {records: slices.Concat(published("pv"), claims)},
+			records: slices.Concat(published("pv"), pvcs, []string{diskDir + "/vol_data.json"})},
+		"not staged": {records: slices.Concat(published("pv"), pvcs)},
 		"inline": {inline: true, can: []csipb.NodeServiceCapability_RPC_Type{stages},
 			records: published("scratch")},
 		"block": {block: true, can: []csipb.NodeServiceCapability_RPC_Type{stages},
-			records: append(claims, blockDir+"/pv/data/vol_data.json")},
+			records: append(pvcs, blockDir+"/pv/data/vol_data.json")},
 	}
 }
 
@@ -217,7 +217,7 @@ func (n *telling) tell(damage func(root string)) []string {
 	n.look()
 	damage(n.root)
 	n.blind = n.story.blind
-	n.claims.away = n.story.away
+	n.pvcs.away = n.story.away
 	if n.story.reboot {
 		n.driver.Lose()
 		for _, m := range slices.Clone(n.mounter.MountPoints) {
@@ -231,7 +231,7 @@ func (n *telling) tell(damage func(root string)) []string {
 	if n.story.away {
 		n.update()
 		n.look()
-		n.claims.away = false
+		n.pvcs.away = false
 		for _, pod := range n.pods {
 			n.Changed(pod.UID) // the time has come
 		}

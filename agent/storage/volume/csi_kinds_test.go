@@ -86,12 +86,12 @@ func TestEphemeralDisk(t *testing.T) {
 	n.did("its end", csitest.Unpublish)
 }
 
-// A volume of an in-tree type is one of the driver that took it over, from a claim and in a pod.
+// A volume of an in-tree type is one of the driver that took it over, from a PVC and in a pod.
 func TestInTreeNames(t *testing.T) {
 	for name, test := range map[string]struct {
-		driver  string
-		inline  v1.VolumeSource
-		claimed v1.PersistentVolumeSource
+		driver string
+		inline v1.VolumeSource
+		bound  v1.PersistentVolumeSource
 	}{
 		"awsElasticBlockStore": {"ebs.csi.aws.com",
 			v1.VolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}},
@@ -120,8 +120,8 @@ func TestInTreeNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newDisk(t, stages)
-			n.claims.volumes["pv"].Spec.PersistentVolumeSource = test.claimed
-			n.claims.volumes["pv"].Spec.ClaimRef.Namespace = "shop"
+			n.pvcs.volumes["pv"].Spec.PersistentVolumeSource = test.bound
+			n.pvcs.volumes["pv"].Spec.ClaimRef.Namespace = "shop"
 			want := "driver name " + test.driver + " not found in the list of registered CSI drivers"
 			pods := []*v1.Pod{diskPod("w"), podWith(v1.Volume{Name: "v", VolumeSource: test.inline})}
 			for _, pod := range pods {
@@ -171,25 +171,25 @@ func TestDiskGroups(t *testing.T) {
 			}
 			n := newDisk(t, can...)
 			n.objects.change(func(o *diskObjects) { o.object = test.object })
-			pv := n.claims.volumes["pv"]
+			pv := n.pvcs.volumes["pv"]
 			pv.Spec.AccessModes, pv.Spec.CSI.FSType = []v1.PersistentVolumeAccessMode{test.mode}, test.fsType
 			pod := diskPod("u")
 			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](4711)}
 			pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = test.readOnly
 			dir := setUp(t, n.Volumes, pod)
-			told := map[string]bool{}
+			reported := map[string]bool{}
 			for _, c := range n.driver.Calls(csitest.Stage, csitest.Publish) {
 				type capable interface {
 					GetVolumeCapability() *csipb.VolumeCapability
 				}
-				told[c.Request.(capable).GetVolumeCapability().GetMount().GetVolumeMountGroup()] = true
+				reported[c.Request.(capable).GetVolumeCapability().GetMount().GetVolumeMountGroup()] = true
 			}
 			want := map[string]bool{"": true}
 			if test.can {
 				want = map[string]bool{"4711": true}
 			}
-			if !maps.Equal(told, want) {
-				t.Errorf("the driver was told %v", told)
+			if !maps.Equal(reported, want) {
+				t.Errorf("the driver was told %v", reported)
 			}
 			gid, err := groupAt(filepath.Join(dir, "volumes/kubernetes.io~csi/pv/mount"))
 			if err != nil || (gid == 4711) != (test.given && os.Geteuid() == 0) {
@@ -215,7 +215,7 @@ func TestAccessModes(t *testing.T) {
 	} {
 		for i, can := range [][]csipb.NodeServiceCapability_RPC_Type{{}, {multi}} {
 			n := newDisk(t, can...)
-			n.claims.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{from, v1.ReadWriteMany}
+			n.pvcs.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{from, v1.ReadWriteMany}
 			setUp(t, n.Volumes, diskPod("u"))
 			req := request[*csipb.NodePublishVolumeRequest](n, csitest.Publish)
 			if got := req.GetVolumeCapability().GetAccessMode().GetMode(); got != want[i] {

@@ -37,7 +37,7 @@ func TestNothingIsUndoneBeforeItIsKnown(t *testing.T) {
 	setUp(t, n.Volumes, pod)
 	n.driver.Forget()
 	n.lose(publishDir+"/vol_data.json", "pods/u/numalet_claims")
-	n.blind, n.claims.away = true, true
+	n.blind, n.pvcs.away = true, true
 	n.start()
 	if err := n.Update(t.Context(), pod); err != nil || n.Due(pod, time.Now()).IsZero() {
 		t.Errorf("the update: %v; it is not repeated: %t", err, n.Due(pod, time.Now()).IsZero())
@@ -55,7 +55,7 @@ func TestNothingIsUndoneBeforeItIsKnown(t *testing.T) {
 		t.Errorf("explained: %q", said)
 	}
 	n.did("nothing is known")
-	n.claims.away = false
+	n.pvcs.away = false
 	tearDown(t, n, "u")
 	n.unstaged()
 	n.did("the API server is back", csitest.Unpublish, csitest.Unstage)
@@ -71,7 +71,7 @@ func TestRefusalIsNotBelievedAtOnce(t *testing.T) {
 	setUp(t, n.Volumes, diskPod("u"))
 	n.driver.Forget()
 	n.lose(publishDir+"/vol_data.json", "pods/u/numalet_claims")
-	n.blind, n.claims.refuses = true, "pv"
+	n.blind, n.pvcs.refuses = true, "pv"
 	n.start()
 	for range 2 {
 		if err := n.TearDown(t.Context(), "u"); err == nil || !strings.Contains(err.Error(), "forbidden") {
@@ -79,7 +79,7 @@ func TestRefusalIsNotBelievedAtOnce(t *testing.T) {
 		}
 	}
 	n.did("the API server refuses")
-	n.claims.refuses = ""
+	n.pvcs.refuses = ""
 	tearDown(t, n, "u")
 	n.unstaged()
 	n.did("the API server tells", csitest.Unpublish, csitest.Unstage)
@@ -163,7 +163,7 @@ func TestPublishedVolumeIsGuessed(t *testing.T) {
 func (n *diskNode) loseAll() {
 	n.t.Helper()
 	n.lose(publishDir+"/vol_data.json", "pods/u/numalet_claims")
-	delete(n.claims.volumes, "pv")
+	delete(n.pvcs.volumes, "pv")
 	n.blind = true
 	n.start()
 }
@@ -208,14 +208,14 @@ func TestVolumeStagedByAFormerKubelet(t *testing.T) {
 	}
 }
 
-// Without its record a disk is known from the claim of its pod, with the initiator that only the record
+// Without its record a disk is known from the PVC of its pod, with the initiator that only the record
 // has otherwise: what is undone is the same.
 func TestLostRecordOfNetworkDisk(t *testing.T) {
 	undone := func(damage func(path string) error) []string {
 		n := newSAN(t, lun(func(s *v1.ISCSIPersistentVolumeSource) { s.InitiatorName = ptr.To("iqn.2026-01.test:node") }))
 		const iface = "10.0.0.1:3260:pv"
 		write(t, filepath.Join(n.dir, "sys/class/iscsi_host/host9/device/session1/iscsi_session/session1/ifacename"), iface)
-		setUp(t, n.Volumes, podWith(claimVolume("data")))
+		setUp(t, n.Volumes, podWith(pvcVolume("data")))
 		path := filepath.Join(n.root, "plugins/kubernetes.io/iscsi/iface-"+iface, diskName, "iscsi.json")
 		if err := damage(path); err != nil {
 			t.Fatal(err)

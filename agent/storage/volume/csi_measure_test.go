@@ -63,7 +63,7 @@ func TestMeasureDisk(t *testing.T) {
 	}
 }
 
-// Volumes of a pod's own spec are measured as those of claims.
+// Volumes of a pod's own spec are measured as those of PVCs.
 func TestMeasureOfInlineDisks(t *testing.T) {
 	n := newDisk(t, csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS)
 	n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{
@@ -76,7 +76,7 @@ func TestMeasureOfInlineDisks(t *testing.T) {
 	setUp(t, n.Volumes, inline)
 	looked := func(string, time.Duration) {}
 	got := n.Measure(t.Context(), []*v1.Pod{inline}, looked)
-	if len(got.Rooms) != 1 || got.Rooms[0].Claim != "" || got.Rooms[0].Room.Capacity != 100 ||
+	if len(got.Rooms) != 1 || got.Rooms[0].PVC != "" || got.Rooms[0].Room.Capacity != 100 ||
 		got.Rooms[0].At.IsZero() || !slices.Equal(got.Rooms[0].Pods, []PodVolume{{"u", inline.Spec.Volumes[0].Name}}) {
 		t.Errorf("got %+v", got.Rooms)
 	}

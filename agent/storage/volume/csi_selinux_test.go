@@ -61,7 +61,7 @@ func (n *diskNode) relabels(pod *v1.Pod) bool {
 // runtime then labels nothing, and the label is where the kubelet keeps it.
 func TestLabeledDisk(t *testing.T) {
 	n := newLabeledDisk(t, stages)
-	n.claims.volumes["pv"].Spec.MountOptions = []string{"noatime"}
+	n.pvcs.volumes["pv"].Spec.MountOptions = []string{"noatime"}
 	pod := labeledPod("u", "s0:c1,c2")
 	setUp(t, n.Volumes, pod)
 	want := []string{"noatime", `context="files:s0:c1,c2"`}
@@ -116,7 +116,7 @@ func TestDiskWithoutLabel(t *testing.T) {
 // then staged anew. One with the same label has it at once.
 func TestDiskWithTwoLabels(t *testing.T) {
 	n := newLabeledDisk(t, stages)
-	n.claims.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+	n.pvcs.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
 	first, same, other := labeledPod("u", "a"), labeledPod("v", "a"), labeledPod("w", "b")
 	setUp(t, n.Volumes, first)
 	setUp(t, n.Volumes, same)
@@ -149,9 +149,9 @@ func TestDiskStagedWithAnotherLabel(t *testing.T) {
 	n := newLabeledDisk(t, stages)
 	setUp(t, n.Volumes, labeledPod("u", "a"))
 	n.driver.Forget()
-	n.claims.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+	n.pvcs.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
 	other := labeledPod("w", "b")
-	n.Volumes.claims.forget("u") // as if a kubelet had set the pod up
+	n.Volumes.pvcs.forget("u") // as if a kubelet had set the pod up
 	err := n.SetUp(t.Context(), other)
 	const want = `waiting for unmount of volume "kubernetes.io/csi/disk.example.com^vol-1", because it is ` +
 		`already mounted to a different pod with a different SELinux label`

@@ -51,7 +51,7 @@ type diskNode struct {
 	leave   func() // ends the driver's registration
 	stop    func() // ends the run of the agent
 	mounter *mount.FakeMounter
-	claims  *storage
+	pvcs    *storage
 	objects *diskObjects
 	cfg     Config
 	csi     csi.MountsConfig
@@ -125,11 +125,11 @@ func (o *diskObjects) has(object *storagev1.CSIDriver) {
 func newDisk(t *testing.T, can ...csipb.NodeServiceCapability_RPC_Type) *diskNode {
 	t.Helper()
 	n := &diskNode{t: t, mounter: mount.NewFakeMounter(nil), objects: &diskObjects{},
-		claims: bind(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+		pvcs: bind(v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
 			Driver: csitest.Name, VolumeHandle: "vol-1", FSType: "ext4",
 			VolumeAttributes: map[string]string{"tier": "fast"},
 		}})}
-	n.claims.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	n.pvcs.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	n.driver = csitest.Start(t, csitest.Config{Can: can, Mounter: n.mounter})
 	drivers, err := csi.New(csi.Config{})
 	if err != nil {
@@ -138,7 +138,7 @@ func newDisk(t *testing.T, can ...csipb.NodeServiceCapability_RPC_Type) *diskNod
 	n.drivers = drivers
 	n.register()
 	n.cfg = alone(Config{Root: filepath.Join(t.TempDir(), "root"), Mounter: n.mounter,
-		Claims: n.claims})
+		PVCs: n.pvcs})
 	n.start()
 	return n
 }
@@ -339,7 +339,7 @@ func tearDown(t *testing.T, n *diskNode, uid types.UID) {
 // Calls say of the volume and its pod what the API says.
 func TestDiskRequests(t *testing.T) {
 	n := newDisk(t, stages, multi)
-	pv := n.claims.volumes["pv"]
+	pv := n.pvcs.volumes["pv"]
 	pv.Spec.MountOptions = []string{"noatime"}
 	pv.Spec.CSI.NodeStageSecretRef = &v1.SecretReference{Namespace: "ns", Name: "stage"}
 	pv.Spec.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "ns", Name: "publish"}

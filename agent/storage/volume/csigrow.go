@@ -21,7 +21,7 @@ type grower struct {
 // Grow has the file systems of volumes expanded that were made larger, for pods that run. A driver
 // that hangs keeps only its own volumes; the rest goes on with the next call.
 func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
-	if r.cfg.CSI == nil || r.cfg.Claims == nil {
+	if r.cfg.CSI == nil || r.cfg.PVCs == nil {
 		return nil
 	}
 	var errs []error
@@ -31,12 +31,12 @@ func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
 		if err != nil {
 			continue
 		}
-		all, err := r.claims.usedNow(pod)
+		all, err := r.pvcs.usedNow(pod)
 		if err != nil {
 			continue
 		}
 		for _, u := range all {
-			if u.claim == "" || u.facts().driver == "" || seen[u.pv.Name] || !u.isThere(dir) {
+			if u.pvc == "" || u.facts().driver == "" || seen[u.pv.Name] || !u.isThere(dir) {
 				continue
 			}
 			seen[u.pv.Name] = true
@@ -49,42 +49,42 @@ func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
 
 // growLater begins to grow a volume if it must, and waits for that only a moment.
 func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
-	claim, err := r.cfg.Claims.Claim(ctx, pod.Namespace, u.claim)
+	pvc, err := r.cfg.PVCs.PVC(ctx, pod.Namespace, u.pvc)
 	if err != nil {
 		return err
 	}
-	pv, err := r.cfg.Claims.PersistentVolume(ctx, u.pv.Name)
+	pv, err := r.cfg.PVCs.PersistentVolume(ctx, u.pv.Name)
 	if err != nil {
 		return err
 	}
-	if growthOf(claim, pv, r.known.of(pv.Name, claim.Status.Capacity[v1.ResourceStorage])) == (growth{}) {
+	if growthOf(pvc, pv, r.known.of(pv.Name, pvc.Status.Capacity[v1.ResourceStorage])) == (growth{}) {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, measureWait)
 	defer cancel()
 	return r.calls.do(waiting, "grow "+pv.Name, func() error {
 		began := time.Now()
-		g := growing{pod: pod, used: u, claim: claim, pv: pv}
+		g := growing{pod: pod, used: u, pvc: pvc, pv: pv}
 		err := r.grow(context.WithoutCancel(ctx), g, false)
 		r.cfg.did(u, csi.OperationResize, began, err)
 		return err
 	})
 }
 
-// growing is a claim's volume that may have to grow.
+// growing is a PVC's volume that may have to grow.
 type growing struct {
-	pod   *v1.Pod
-	used  used
-	claim *v1.PersistentVolumeClaim
-	pv    *v1.PersistentVolume
-	was   grown  // what is known of the volume; grow sets it
-	to    growth // what it must do; likewise
+	pod  *v1.Pod
+	used used
+	pvc  *v1.PersistentVolumeClaim
+	pv   *v1.PersistentVolume
+	was  grown  // what is known of the volume; grow sets it
+	to   growth // what it must do; likewise
 }
 
 // grow grows a volume if it must. fresh: the volume is being set up.
 func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
-	g.was = r.known.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
-	if g.to = growthOf(g.claim, g.pv, g.was); g.to == (growth{}) {
+	g.was = r.known.of(g.pv.Name, g.pvc.Status.Capacity[v1.ResourceStorage])
+	if g.to = growthOf(g.pvc, g.pv, g.was); g.to == (growth{}) {
 		return nil
 	}
 	if g.used.readOnly {
@@ -97,9 +97,9 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 		return err
 	}
 	if g.to.tracked {
-		working := stepped(g.claim, v1.PersistentVolumeClaimNodeResizeInProgress)
-		if g.claim, err = r.cfg.Claims.UpdateClaim(ctx, g.claim, working); err != nil {
-			return fmt.Errorf("note that claim %s grows: %w", g.claim.Name, err)
+		working := stepped(g.pvc, v1.PersistentVolumeClaimNodeResizeInProgress)
+		if g.pvc, err = r.cfg.PVCs.UpdatePVC(ctx, g.pvc, working); err != nil {
+			return fmt.Errorf("note that claim %s grows: %w", g.pvc.Name, err)
 		}
 	}
 	said, err := r.cfg.CSI.Expand(ctx, of, r.cfg.CSI.Target(of, g.pod.UID), g.to.to.Value(), fresh)
@@ -107,9 +107,9 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 	return r.tellGrown(ctx, g, said, err)
 }
 
-// tellGrown writes into the claim what came of its growth, and sends events.
+// tellGrown writes into the PVC what came of its growth, and sends events.
 func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err error) error {
-	to, other := g.to, g.claim.Spec.Resources.Requests[v1.ResourceStorage]
+	to, other := g.to, g.pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	var now *v1.PersistentVolumeClaim
 	switch {
 	case err == nil:
@@ -118,17 +118,17 @@ func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err
 		if to.written {
 			return nil
 		}
-		now = ended(g.claim, to.to)
+		now = ended(g.pvc, to.to)
 	case said == csi.Unable && !to.tracked, said == csi.Unfit && !to.tracked:
 		return nil // as the kubelet: the controller did it all, or will when nobody uses the volume
 	case said == csi.Unknown || !to.tracked:
 	default:
 		gaveUp := g.was.failed && other.Cmp(to.to) != 0 // the user wants another size since
-		now = refused(g.claim, err, said == csi.Infeasible || gaveUp, metav1.Now())
+		now = refused(g.pvc, err, said == csi.Infeasible || gaveUp, metav1.Now())
 	}
 	if now != nil {
-		if _, patchErr := r.cfg.Claims.UpdateClaim(ctx, g.claim, now); patchErr != nil {
-			err = errors.Join(err, fmt.Errorf("write what claim %s grew to: %w", g.claim.Name, patchErr))
+		if _, patchErr := r.cfg.PVCs.UpdatePVC(ctx, g.pvc, now); patchErr != nil {
+			err = errors.Join(err, fmt.Errorf("write what claim %s grew to: %w", g.pvc.Name, patchErr))
 		}
 	}
 	if err != nil && said != csi.Unfit {
@@ -139,9 +139,9 @@ func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err
 	return nil
 }
 
-// tellGrowth sends an event about a pod and its claim, in the kubelet's form.
+// tellGrowth sends an event about a pod and its PVC, in the kubelet's form.
 func (r *grower) tellGrowth(g growing, eventType, reason, what, how string) {
 	message := fmt.Sprintf("%s for volume %q %s", what, g.pv.Name, how)
 	r.cfg.Tell(g.pod, eventType, reason, message)
-	r.cfg.Tell(g.claim, eventType, reason, message)
+	r.cfg.Tell(g.pvc, eventType, reason, message)
 }

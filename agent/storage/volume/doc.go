@@ -14,8 +14,8 @@
 //	                                                    file system, mounted once for all pods
 //	pods/UID/volumeDevices/kubernetes.io~local-volume/PV  a link to a device that the pod gets
 //	plugins/kubernetes.io~local-volume/volumeDevices/PV/UID  a mount of such a device, by a kubelet
-//	pods/UID/numalet_claims                             what the pod's claims are bound to
-//	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths; of a claim's
+//	pods/UID/numalet_claims                             what the pod's PVCs are bound to
+//	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths; of a PVC's
 //	                                                    volume VOLUME is the persistent volume
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
@@ -40,8 +40,8 @@
 //
 // TearDown first unmounts everything below a pod's directory, and then deletes without following a
 // link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list of mounts said
-// before. The file system is the only record of all this, except for what claims are bound to,
-// which is read once and kept in memory too (claims). Memory also has when files must be written
+// before. The file system is the only record of all this, except for what PVCs are bound to,
+// which is read once and kept in memory too (boundPVCs). Memory also has when files must be written
 // again (due); after a restart they are compared once. The kernel is asked about mounts place by
 // place; its list of all mounts is read only when a pod's directory is removed.
 //

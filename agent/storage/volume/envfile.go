@@ -17,7 +17,7 @@ import (
 // Containers write there: links may not leave the volume, and only a regular file is opened for
 // reading, so that nothing blocks.
 func (c containers) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
-	all, err := c.claims.usedNow(pod)
+	all, err := c.pvcs.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func fcBlocks() plugin {
 	return networkBlocks(plugin{field: "fc", name: scsi.FCName, facts: fcFacts}, fcDisk)
 }
 
-// fcFacts: the claim says whether a pod has it read-only, not the persistent volume.
+// fcFacts: the PVC says whether a pod has it read-only, not the persistent volume.
 func fcFacts(u used) facts {
 	return facts{mounted: true, contexts: true, readOnly: u.pv == nil && u.volume.FC.ReadOnly}
 }

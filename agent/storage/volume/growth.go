@@ -13,12 +13,12 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 )
 
-// A claim's volume grows in three steps: a controller makes the volume larger and writes that into
+// A PVC's volume grows in three steps: a controller makes the volume larger and writes that into
 // the persistent volume, the node has the driver make the file system larger, and the node writes
-// the claim's new capacity. What this node has grown, and what failed, is kept in memory: a driver
+// the PVC's new capacity. What this node has grown, and what failed, is kept in memory: a driver
 // may be asked again for a size that it has.
 
-// stayNode is the annotation of a claim whose volume nodes need not expand.
+// stayNode is the annotation of a PVC whose volume nodes need not expand.
 const stayNode = "volume.kubernetes.io/node-expansion-not-required"
 
 // grown holds what the node knows of a volume's growth.
@@ -28,28 +28,28 @@ type grown struct {
 	failed, unfit bool
 }
 
-// growth says what to do for a claim. The zero growth: nothing.
+// growth says what to do for a PVC. The zero growth: nothing.
 type growth struct {
 	to resource.Quantity
-	// tracked: the claim's status says that the node is at work, and gets the outcome.
+	// tracked: the PVC's status says that the node is at work, and gets the outcome.
 	tracked bool
-	// written: the claim has the new capacity already, by another node.
+	// written: the PVC has the new capacity already, by another node.
 	written bool
 }
 
-// growthOf decides whether the node has to grow a claim's volume. It follows the steps of
+// growthOf decides whether the node has to grow a PVC's volume. It follows the steps of
 // Kubernetes' recovery from failed expansion, if the controller does.
-func growthOf(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, here grown) growth {
+func growthOf(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, here grown) growth {
 	const storage = v1.ResourceStorage
-	has, want := claim.Status.Capacity[storage], pv.Spec.Capacity[storage]
-	step := claim.Status.AllocatedResourceStatuses[storage]
-	to, tracked := claim.Status.AllocatedResources[storage]
+	has, want := pvc.Status.Capacity[storage], pv.Spec.Capacity[storage]
+	step := pvc.Status.AllocatedResourceStatuses[storage]
+	to, tracked := pvc.Status.AllocatedResources[storage]
 	if !tracked {
 		to = want
 	}
 	tracked = tracked || step != ""
-	_, stays := claim.Annotations[stayNode]
-	many := slices.Contains(claim.Spec.AccessModes, v1.ReadWriteMany)
+	_, stays := pvc.Annotations[stayNode]
+	many := slices.Contains(pvc.Spec.AccessModes, v1.ReadWriteMany)
 	switch {
 	case here.unfit || to.IsZero():
 		return growth{}
@@ -70,9 +70,9 @@ func growthOf(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, here gro
 	}
 }
 
-// stepped returns the claim with the note how far the node is.
-func stepped(claim *v1.PersistentVolumeClaim, to v1.ClaimResourceStatus) *v1.PersistentVolumeClaim {
-	out := claim.DeepCopy()
+// stepped returns the PVC with the note how far the node is.
+func stepped(pvc *v1.PersistentVolumeClaim, to v1.ClaimResourceStatus) *v1.PersistentVolumeClaim {
+	out := pvc.DeepCopy()
 	if out.Status.AllocatedResourceStatuses == nil {
 		out.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{}
 	}
@@ -80,9 +80,9 @@ func stepped(claim *v1.PersistentVolumeClaim, to v1.ClaimResourceStatus) *v1.Per
 	return out
 }
 
-// ended returns the claim with its new capacity, without what was said of its growth.
-func ended(claim *v1.PersistentVolumeClaim, size resource.Quantity) *v1.PersistentVolumeClaim {
-	out := claim.DeepCopy()
+// ended returns the PVC with its new capacity, without what was said of its growth.
+func ended(pvc *v1.PersistentVolumeClaim, size resource.Quantity) *v1.PersistentVolumeClaim {
+	out := pvc.DeepCopy()
 	if out.Status.Capacity == nil {
 		out.Status.Capacity = v1.ResourceList{}
 	}
@@ -101,13 +101,13 @@ func ended(claim *v1.PersistentVolumeClaim, size resource.Quantity) *v1.Persiste
 	return out
 }
 
-// refused returns the claim with the reason why it did not grow. infeasible: it never will to that
+// refused returns the PVC with the reason why it did not grow. infeasible: it never will to that
 // size, and the controller may go back.
-func refused(claim *v1.PersistentVolumeClaim, why error, infeasible bool,
+func refused(pvc *v1.PersistentVolumeClaim, why error, infeasible bool,
 	now metav1.Time) *v1.PersistentVolumeClaim {
-	out := claim.DeepCopy()
+	out := pvc.DeepCopy()
 	if infeasible {
-		out = stepped(claim, v1.PersistentVolumeClaimNodeResizeInfeasible)
+		out = stepped(pvc, v1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
 	is := func(c v1.PersistentVolumeClaimCondition) bool {
 		return c.Type == v1.PersistentVolumeClaimNodeResizeError
@@ -143,7 +143,7 @@ type growths struct {
 	all map[string]grown
 }
 
-// of returns what is known of a volume. has is the claim's capacity, which the volume has when it is
+// of returns what is known of a volume. has is the PVC's capacity, which the volume has when it is
 // first looked at.
 func (g *growths) of(pv string, has resource.Quantity) grown {
 	g.mu.Lock()

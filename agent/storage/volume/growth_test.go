@@ -23,7 +23,7 @@ func sized(size string) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
 }
 
-// What is to grow follows from the claim, its volume and what this node has grown.
+// What is to grow follows from the PVC, its volume and what this node has grown.
 func TestGrowthOf(t *testing.T) {
 	const pending, working = v1.PersistentVolumeClaimNodeResizePending,
 		v1.PersistentVolumeClaimNodeResizeInProgress
@@ -49,22 +49,22 @@ func TestGrowthOf(t *testing.T) {
 		"for many, done here":          {has: "2Gi", want: "2Gi", many: true, here: grown{size: resource.MustParse("2Gi")}},
 		"for many, nothing known here": {has: "2Gi", want: "2Gi", many: true},
 	} {
-		claim, pv := &v1.PersistentVolumeClaim{}, &v1.PersistentVolume{}
-		claim.Status.Capacity, pv.Spec.Capacity = sized(test.has), sized(test.want)
+		pvc, pv := &v1.PersistentVolumeClaim{}, &v1.PersistentVolume{}
+		pvc.Status.Capacity, pv.Spec.Capacity = sized(test.has), sized(test.want)
 		if test.allocated != "" {
-			claim.Status.AllocatedResources = sized(test.allocated)
+			pvc.Status.AllocatedResources = sized(test.allocated)
 		}
 		if test.step != "" {
-			claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{
+			pvc.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{
 				v1.ResourceStorage: test.step}
 		}
 		if test.many {
-			claim.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+			pvc.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
 		}
 		if test.stays {
-			claim.Annotations = map[string]string{"volume.kubernetes.io/node-expansion-not-required": ""}
+			pvc.Annotations = map[string]string{"volume.kubernetes.io/node-expansion-not-required": ""}
 		}
-		got := growthOf(claim, pv, test.here)
+		got := growthOf(pvc, pv, test.here)
 		size := ""
 		if !got.to.IsZero() {
 			size = got.to.String()
@@ -75,7 +75,7 @@ func TestGrowthOf(t *testing.T) {
 	}
 }
 
-// growingDisk returns a node with a claim of 1Gi whose volume has 2Gi by now.
+// growingDisk returns a node with a PVC of 1Gi whose volume has 2Gi by now.
 func growingDisk(t *testing.T, tracked bool) (*diskNode, *[]string) {
 	t.Helper()
 	n := newDisk(t, stages, expands)
@@ -84,8 +84,8 @@ func growingDisk(t *testing.T, tracked bool) (*diskNode, *[]string) {
 		events = append(events, fmt.Sprintf("%T %s %s: %s", about, eventType, reason, message))
 	}
 	n.start()
-	n.claims.claims["data"].Status.Capacity = sized("1Gi")
-	n.claims.volumes["pv"].Spec.Capacity = sized("1Gi")
+	n.pvcs.pvcs["data"].Status.Capacity = sized("1Gi")
+	n.pvcs.volumes["pv"].Spec.Capacity = sized("1Gi")
 	setUp(t, n.Volumes, diskPod("u"))
 	n.larger("2Gi", tracked)
 	n.driver.Forget()
@@ -94,20 +94,20 @@ func growingDisk(t *testing.T, tracked bool) (*diskNode, *[]string) {
 
 // larger makes the volume larger, as a controller does.
 func (n *diskNode) larger(size string, tracked bool) {
-	claim := n.claims.claims["data"].DeepCopy()
-	n.claims.volumes["pv"].Spec.Capacity = sized(size)
-	claim.Spec.Resources.Requests = sized(size)
+	pvc := n.pvcs.pvcs["data"].DeepCopy()
+	n.pvcs.volumes["pv"].Spec.Capacity = sized(size)
+	pvc.Spec.Resources.Requests = sized(size)
 	if tracked {
-		claim.Status.AllocatedResources = sized(size)
-		claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{
+		pvc.Status.AllocatedResources = sized(size)
+		pvc.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{
 			v1.ResourceStorage: v1.PersistentVolumeClaimNodeResizePending}
 	}
-	claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{
+	pvc.Status.Conditions = []v1.PersistentVolumeClaimCondition{{
 		Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
-	n.claims.claims["data"] = claim
+	n.pvcs.pvcs["data"] = pvc
 }
 
-// A volume that became larger is expanded for the pod that runs, once, and the claim says so.
+// A volume that became larger is expanded for the pod that runs, once, and the PVC says so.
 func TestDiskGrows(t *testing.T) {
 	for _, tracked := range []bool{false, true} {
 		n, events := growingDisk(t, tracked)
@@ -120,7 +120,7 @@ func TestDiskGrows(t *testing.T) {
 		n.did("it grew", csitest.Expand)
 		setUp(t, n.Volumes, pods[0])
 		n.did("it has grown")
-		got := n.claims.claims["data"].Status
+		got := n.pvcs.pvcs["data"].Status
 		if size := got.Capacity[v1.ResourceStorage]; size.String() != "2Gi" ||
 			got.AllocatedResourceStatuses != nil || len(got.Conditions) > 0 {
 			t.Errorf("the claim says %+v", got)
@@ -148,14 +148,14 @@ func TestDiskGrowsRequest(t *testing.T) {
 	}
 }
 
-// A volume that does not grow says why, in the claim and in an event, and what follows depends on the
+// A volume that does not grow says why, in the PVC and in an event, and what follows depends on the
 // driver's error.
 func TestDiskThatDoesNotGrow(t *testing.T) {
 	const storage = v1.ResourceStorage
 	for name, test := range map[string]struct {
 		code  codes.Code
 		step  v1.ClaimResourceStatus
-		says  bool // the claim has the condition
+		says  bool // the PVC has the condition
 		event bool
 		calls int // of two tries
 	}{
@@ -172,17 +172,17 @@ func TestDiskThatDoesNotGrow(t *testing.T) {
 				t.Errorf("%s: try %d: %v", name, i, err)
 			}
 		}
-		got := n.claims.claims["data"].Status
+		got := n.pvcs.pvcs["data"].Status
 		has := slices.ContainsFunc(got.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
 			return c.Type == v1.PersistentVolumeClaimNodeResizeError &&
 				strings.HasPrefix(c.Message, "failed to expand pvc with Expander.NodeExpand failed to expand")
 		})
-		told := slices.ContainsFunc(*events, func(e string) bool {
+		reported := slices.ContainsFunc(*events, func(e string) bool {
 			return strings.HasPrefix(e, "*v1.Pod Warning VolumeResizeFailed: NodeExpandVolume."+
 				`NodeExpandVolume failed for volume "pv" : `)
 		})
 		if calls := len(n.driver.Calls(csitest.Expand)); got.AllocatedResourceStatuses[storage] != test.step ||
-			has != test.says || told != test.event || calls != test.calls {
+			has != test.says || reported != test.event || calls != test.calls {
 			t.Errorf("%s: %+v, events %q, %d calls", name, got, *events, calls)
 		}
 	}
@@ -191,7 +191,7 @@ func TestDiskThatDoesNotGrow(t *testing.T) {
 // A pod that comes after its volume was made larger gets it in its new size, or not at all.
 func TestDiskGrowsBeforeItsPodStarts(t *testing.T) {
 	n := newDisk(t, stages, expands)
-	n.claims.claims["data"].Status.Capacity = sized("1Gi")
+	n.pvcs.pvcs["data"].Status.Capacity = sized("1Gi")
 	n.larger("2Gi", true)
 	n.driver.Fault(csitest.Expand, csitest.Fault{Err: refusal(), Count: 1})
 	if err := n.SetUp(t.Context(), diskPod("u")); err == nil {

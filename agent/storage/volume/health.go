@@ -25,12 +25,12 @@ func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health
 	var looks []reading[[]v1.VolumeHealthCondition]
 	about := map[string]PodVolume{}
 	for _, pod := range pods {
-		all, err := m.claims.usedNow(pod)
+		all, err := m.pvcs.usedNow(pod)
 		if err != nil || !m.due.begun(pod.UID) {
 			continue
 		}
 		for _, u := range all {
-			if u.claim == "" || u.facts().driver == "" {
+			if u.pvc == "" || u.facts().driver == "" {
 				continue
 			}
 			key := "health of " + string(pod.UID) + "/" + u.volume.Name

@@ -16,7 +16,7 @@ import (
 
 func hostPaths() plugin {
 	return plugin{
-		from:  inPods | byClaims,
+		from:  inPods | byPVCs,
 		field: "hostPath", // its files keep the host's SELinux label
 		name:  "kubernetes.io/host-path",
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {

@@ -19,7 +19,7 @@ func iscsiBlocks() plugin {
 	return networkBlocks(plugin{field: "iscsi", name: scsi.ISCSIName, facts: iscsiFacts}, iscsiDisk)
 }
 
-// iscsiFacts: the claim says whether a pod has it read-only, not the persistent volume.
+// iscsiFacts: the PVC says whether a pod has it read-only, not the persistent volume.
 func iscsiFacts(u used) facts {
 	return facts{mounted: true, contexts: true, readOnly: u.pv == nil && u.volume.ISCSI.ReadOnly}
 }

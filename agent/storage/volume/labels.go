@@ -11,8 +11,8 @@ import (
 // labeling finds out with which SELinux labels volumes are mounted.
 type labeling struct{ *Volumes }
 
-// label adds to a claim of a pod the label that the pod wants its volume to have.
-func (v labeling) label(ctx context.Context, pod *v1.Pod, name string, of Claimed) (Claimed, error) {
+// label adds to a PVC of a pod the label that the pod wants its volume to have.
+func (v labeling) label(ctx context.Context, pod *v1.Pod, name string, of BoundPVC) (BoundPVC, error) {
 	if !v.cfg.SELinux.Enabled() {
 		return of, nil
 	}
@@ -26,7 +26,7 @@ func (v labeling) label(ctx context.Context, pod *v1.Pod, name string, of Claime
 }
 
 // about describes a volume of a pod.
-func (v labeling) about(ctx context.Context, name string, of Claimed) (selinux.Volume, error) {
+func (v labeling) about(ctx context.Context, name string, of BoundPVC) (selinux.Volume, error) {
 	out := selinux.Volume{Name: name, PV: of.Volume}
 	u, err := of.typed()
 	if err != nil {
@@ -41,23 +41,23 @@ func (v labeling) about(ctx context.Context, name string, of Claimed) (selinux.V
 
 // judge counts the labels of volumes that the pod did not have before, and adds those to failed that
 // another pod has with another label. It takes these out of now.
-func (v labeling) judge(pod *v1.Pod, now, known map[string]Claimed, r rivalry,
+func (v labeling) judge(pod *v1.Pod, now, known map[string]BoundPVC, r rivalry,
 	failed notProcessed) notProcessed {
 	if !v.cfg.SELinux.Enabled() {
 		return failed
 	}
 	for _, volume := range pod.Spec.Volumes {
-		claimed, is := now[volume.Name]
+		bound, is := now[volume.Name]
 		if _, had := known[volume.Name]; !is || had {
 			continue
 		}
-		about := selinux.Volume{Name: volume.Name, PV: claimed.Volume, Plugin: claimed.plugin()}
+		about := selinux.Volume{Name: volume.Name, PV: bound.Volume, Plugin: bound.plugin()}
 		other, differs := r.labels[volume.Name]
 		if !differs {
-			v.cfg.SELinux.Admitted(about, claimed.Label)
+			v.cfg.SELinux.Admitted(about, bound.Label)
 			continue
 		}
-		if err := v.cfg.SELinux.Conflict(about, other, claimed.Label); err != nil {
+		if err := v.cfg.SELinux.Conflict(about, other, bound.Label); err != nil {
 			failed = failed.with(volume.Name, err)
 			delete(now, volume.Name)
 		}
@@ -66,7 +66,7 @@ func (v labeling) judge(pod *v1.Pod, now, known map[string]Claimed, r rivalry,
 }
 
 // plugin returns the name of the volume's type, with the driver.
-func (c Claimed) plugin() string {
+func (c BoundPVC) plugin() string {
 	is, err := c.typed()
 	if err != nil {
 		return ""

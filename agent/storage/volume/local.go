@@ -20,7 +20,7 @@ const localName = "kubernetes.io/local-volume"
 // locals are directories of the host, or file systems on its block devices, that persistent volumes
 // name. Each pod gets a mount of its own, which is removed with the pod.
 func locals() plugin {
-	return plugin{from: byClaims, field: "local", name: localName, relabel: true,
+	return plugin{from: byPVCs, field: "local", name: localName, relabel: true,
 		facts: func(used) facts { return facts{mounted: true} },
 		stage: &stage{
 			do: func(v *Volumes, t target) error {
@@ -34,7 +34,7 @@ func locals() plugin {
 		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
-				shared := v.claims.elsewhere(t.pod.UID, t.pv.Name)
+				shared := v.pvcs.elsewhere(t.pod.UID, t.pv.Name)
 				if err := staged(ctx, v, t, v.devices.bind); err != nil {
 					return err
 				}

@@ -22,11 +22,11 @@ type Measured struct {
 
 // VolumeRoom is the space on a volume that is not a part of the node's disk.
 type VolumeRoom struct {
-	// Namespace and Claim name the claim; Claim is "" for a volume that a pod's spec has.
-	Namespace, Claim string
-	Room             diskusage.Room
-	At               time.Time   // when it was so
-	Pods             []PodVolume // the pods with the volume, in their order
+	// Namespace and PVC name the PVC; PVC is "" for a volume that a pod's spec has.
+	Namespace, PVC string
+	Room           diskusage.Room
+	At             time.Time   // when it was so
+	Pods           []PodVolume // the pods with the volume, in their order
 }
 
 // PodVolume is a volume of a pod, by its name in the pod.
@@ -76,7 +76,7 @@ func (m *meter) Measure(ctx context.Context, pods []*v1.Pod,
 		if err != nil {
 			continue
 		}
-		all, err := m.claims.usedNow(pod)
+		all, err := m.pvcs.usedNow(pod)
 		if err != nil {
 			continue
 		}
@@ -94,7 +94,7 @@ func (m *meter) Measure(ctx context.Context, pods []*v1.Pod,
 			if !known {
 				at = len(out.Rooms)
 				seen[one.key], looks = at, append(looks, one)
-				out.Rooms = append(out.Rooms, VolumeRoom{Namespace: pod.Namespace, Claim: u.claim})
+				out.Rooms = append(out.Rooms, VolumeRoom{Namespace: pod.Namespace, PVC: u.pvc})
 			}
 			out.Rooms[at].Pods = append(out.Rooms[at].Pods, PodVolume{pod.UID, u.volume.Name})
 		}
@@ -134,17 +134,17 @@ func (u used) isMeasured() bool {
 		return true
 	case u.plugin.path != nil:
 		return false
-	case u.claim != "":
+	case u.pvc != "":
 		return true
 	default:
 		return is.mounted && is.served
 	}
 }
 
-// lookAt says how to measure a volume of a pod, which is the same volume for all pods with its claim.
+// lookAt says how to measure a volume of a pod, which is the same volume for all pods with its PVC.
 func (m *meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
 	out := reading[diskusage.Room]{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
-	if u.claim != "" {
+	if u.pvc != "" {
 		out.key = "pv " + u.pv.Name
 	}
 	path := u.path(dir)

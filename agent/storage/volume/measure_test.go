@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Volumes are counted by type, with those that are set up apart, and each claim is measured once.
+// Volumes are counted by type, with those that are set up apart, and each PVC is measured once.
 func TestMeasure(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
-	v, _ := newVolumes(t, Config{Claims: s, Objects: newServer()})
+	v, _ := newVolumes(t, Config{PVCs: s, Objects: newServer()})
 	var pods []*v1.Pod
 	for _, uid := range []types.UID{"a", "b", "c"} {
-		claim := claimVolume("data")
-		claim.Name = "claim"
-		pod := podWith(claim, empty("e", ""), host("h", "/", ""),
+		pvc := pvcVolume("data")
+		pvc.Name = "claim"
+		pod := podWith(pvc, empty("e", ""), host("h", "/", ""),
 			configMapVolume(v1.ConfigMapVolumeSource{LocalObjectReference: named("cfg")}))
 		pod.UID = uid
 		if pods = append(pods, pod); uid != "c" { // which was not made yet
@@ -36,7 +36,7 @@ func TestMeasure(t *testing.T) {
 	}
 	has := []PodVolume{{"a", "claim"}, {"b", "claim"}}
 	if len(got.Rooms) != 1 || !slices.Equal(got.Rooms[0].Pods, has) || got.Rooms[0].Namespace != "shop" ||
-		got.Rooms[0].Claim != "data" || got.Rooms[0].Room.Capacity == 0 ||
+		got.Rooms[0].PVC != "data" || got.Rooms[0].Room.Capacity == 0 ||
 		!maps.Equal(looked, map[string]int{"statfs": 1}) {
 		t.Errorf("claims %+v, looked at %v", got.Rooms, looked)
 	}

@@ -45,7 +45,7 @@ func (c containers) Mounts(
 	if err := check(pod); err != nil {
 		return nil, err
 	}
-	all, err := c.claims.usedNow(pod)
+	all, err := c.pvcs.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (m mounting) find(name string) (used, error) {
 	for _, v := range m.pod.Spec.Volumes {
 		if v.Name == name {
 			return used{}, fmt.Errorf("what its claim %q is bound to is not known yet",
-				claimOf(m.pod, v))
+				pvcOf(m.pod, v))
 		}
 	}
 	return used{}, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")

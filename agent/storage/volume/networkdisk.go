@@ -76,7 +76,7 @@ type diskOf func(ctx context.Context, c DisksConfig, t target) (networkDisk, err
 // networkDisks completes a type of volumes that are disks which the host attaches. The file system on a
 // disk is mounted once for the node; pods get mounts of that.
 func networkDisks(p plugin, disk diskOf) plugin {
-	p.from, p.relabel = inPods|byClaims, true
+	p.from, p.relabel = inPods|byPVCs, true
 	name := p.name
 	p.held = &held{
 		release: func(ctx context.Context, v *Volumes, pod types.UID) error {
@@ -100,7 +100,7 @@ func networkDisks(p plugin, disk diskOf) plugin {
 
 // networkBlocks does the same for disks that containers have as devices.
 func networkBlocks(p plugin, disk diskOf) plugin {
-	p.from, p.block = byClaims, true
+	p.from, p.block = byPVCs, true
 	p.path = func(used) string { return "" }
 	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
 		of, err := disk(ctx, v.cfg.Disks, t)

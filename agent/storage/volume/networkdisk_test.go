@@ -34,7 +34,7 @@ type san struct {
 	dir     string
 	device  string
 	mounter *mount.FakeMounter
-	claims  *storage
+	pvcs    *storage
 	config  Config
 
 	mu  sync.Mutex // guards ran
@@ -43,7 +43,7 @@ type san struct {
 
 func newSAN(t *testing.T, source v1.PersistentVolumeSource) *san {
 	t.Helper()
-	n := &san{t: t, dir: t.TempDir(), mounter: mount.NewFakeMounter(nil), claims: bind(source)}
+	n := &san{t: t, dir: t.TempDir(), mounter: mount.NewFakeMounter(nil), pvcs: bind(source)}
 	n.device = filepath.Join(n.dir, "dev/sdq")
 	session := "sys/class/iscsi_host/host9/device/session1/"
 	for path, text := range map[string]string{
@@ -66,7 +66,7 @@ func newSAN(t *testing.T, source v1.PersistentVolumeSource) *san {
 	if err := os.Symlink("../../sdq", filepath.Join(n.dir, "dev/disk/by-id/scsi-36001")); err != nil {
 		t.Fatal(err)
 	}
-	n.config = Config{Mounter: n.mounter, Claims: n.claims}
+	n.config = Config{Mounter: n.mounter, PVCs: n.pvcs}
 	n.config.Disks = DisksConfig{
 		Host: scsi.Host{Sys: filepath.Join(n.dir, "sys"), Dev: filepath.Join(n.dir, "dev"),
 			Run: func(_ context.Context, name string, args ...string) ([]byte, error) {
@@ -148,8 +148,8 @@ func lun(change ...func(*v1.ISCSIPersistentVolumeSource)) v1.PersistentVolumeSou
 // along.
 func TestNetworkDisks(t *testing.T) {
 	n := newSAN(t, lun())
-	n.claims.volumes["pv"].Spec.MountOptions = []string{"noatime"}
-	pod, inline := podWith(claimVolume("data")), podWith(v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{
+	n.pvcs.volumes["pv"].Spec.MountOptions = []string{"noatime"}
+	pod, inline := podWith(pvcVolume("data")), podWith(v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{
 		ISCSI: &v1.ISCSIVolumeSource{TargetPortal: "10.0.0.1:3260", IQN: testIQN, Lun: 2, ReadOnly: true}}})
 	inline.UID = "u2"
 	setUp(t, n.Volumes, pod)
@@ -181,13 +181,13 @@ func TestNetworkDisks(t *testing.T) {
 	}
 }
 
-// A claim's reference makes the pod's mount read-only, and its group has the files of the others.
+// A PVC's reference makes the pod's mount read-only, and its group has the files of the others.
 func TestNetworkDisksOfGroups(t *testing.T) {
 	requireRoot(t)
 	n := newSAN(t, v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{WWIDs: []string{"36001"}}})
-	v := claimVolume("data")
+	v := pvcVolume("data")
 	v.PersistentVolumeClaim.ReadOnly = true
-	reader, writer := podWith(v), podWith(claimVolume("data"))
+	reader, writer := podWith(v), podWith(pvcVolume("data"))
 	writer.UID = "w"
 	for _, pod := range []*v1.Pod{reader, writer} {
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](4711)}
@@ -224,15 +224,15 @@ func TestSecretsOfDisks(t *testing.T) {
 			n.config.Disks.Secret = nil
 			n.start()
 		}
-		err := n.SetUp(t.Context(), podWith(claimVolume("data")))
-		told := ""
+		err := n.SetUp(t.Context(), podWith(pvcVolume("data")))
+		reported := ""
 		for _, line := range n.ran {
 			if _, value, is := strings.Cut(line, "node.session.auth.username -v "); is {
-				told = value
+				reported = value
 			}
 		}
-		if err == nil || told != test.want && !strings.HasPrefix(err.Error(), test.want) {
-			t.Errorf("%s: told %q, %v", name, told, err)
+		if err == nil || reported != test.want && !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: told %q, %v", name, reported, err)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestSecretsOfDisks(t *testing.T) {
 // Failures say which part failed, in the kubelet's words.
 func TestFailuresOfNetworkDisks(t *testing.T) {
 	n := newSAN(t, lun(func(s *v1.ISCSIPersistentVolumeSource) { s.IQN = "iqn.2026-01.test:other" }))
-	err := n.SetUp(t.Context(), podWith(claimVolume("data")))
+	err := n.SetUp(t.Context(), podWith(pvcVolume("data")))
 	if err == nil || !strings.HasPrefix(err.Error(), `MountVolume.WaitForAttach failed for volume "pv" : failed to get `+
 		"any path for iscsi disk, LUN 2 of iSCSI target iqn.2026-01.test:other: no portal has the disk: portal 10.0.0.1:3260") {
 		t.Errorf("got %v", err)
@@ -249,7 +249,7 @@ func TestFailuresOfNetworkDisks(t *testing.T) {
 	n.devices.format = func(string, string, string, []string) error {
 		return mount.NewMountError(mount.FilesystemMismatch, "wrong fs type")
 	}
-	err = n.SetUp(t.Context(), podWith(claimVolume("data")))
+	err = n.SetUp(t.Context(), podWith(pvcVolume("data")))
 	if err == nil || !strings.HasPrefix(err.Error(), `MountVolume.MountDevice failed for volume "pv" : mount the file system`) {
 		t.Errorf("got %v", err)
 	}
@@ -271,8 +271,8 @@ func TestNetworkBlocks(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		n := newSAN(t, lun())
 		write(t, n.device, strings.Repeat("x", 1<<16))
-		n.claims.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
-		pod := podWith(claimVolume("data"))
+		n.pvcs.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
+		pod := podWith(pvcVolume("data"))
 		c := &pod.Spec.Containers[0]
 		c.VolumeDevices, c.VolumeMounts = []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}, nil
 		dir := setUp(t, n.Volumes, pod)
@@ -317,7 +317,7 @@ func TestLabeledNetworkDisks(t *testing.T) {
 	}
 	n.config.SELinux = labels
 	n.start()
-	pod := podWith(claimVolume("data"))
+	pod := podWith(pvcVolume("data"))
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1"}}
 	setUp(t, n.Volumes, pod)
 	n.shows(global+` context="files:s0:c1"`, "pods/u/volumes/kubernetes.io~iscsi/pv bind")

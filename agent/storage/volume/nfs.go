@@ -9,9 +9,9 @@ import (
 // nfs are exports of a server, mounted by mount(8) and its helper mount.nfs. The server decides who
 // owns the files: fsGroup changes nothing.
 func nfs() plugin {
-	return plugin{from: inPods | byClaims, field: "nfs", name: "kubernetes.io/nfs",
+	return plugin{from: inPods | byPVCs, field: "nfs", name: "kubernetes.io/nfs",
 		facts: func(u used) facts {
-			// The claim says whether a pod has it read-only, not the persistent volume.
+			// The PVC says whether a pod has it read-only, not the persistent volume.
 			return facts{mounted: true, served: true, readOnly: u.pv == nil && u.volume.NFS.ReadOnly}
 		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {

@@ -38,8 +38,8 @@ func TestSourcesThatAreOptions(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
 	s.volumes["pv"].Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
 		NFS: &v1.NFSVolumeSource{Server: "-T/evil", Path: "/x"}}
-	for _, volume := range []v1.Volume{exported("-T/evil", "/x", false), claimVolume("data")} {
-		v, mounter := newVolumes(t, Config{Claims: s})
+	for _, volume := range []v1.Volume{exported("-T/evil", "/x", false), pvcVolume("data")} {
+		v, mounter := newVolumes(t, Config{PVCs: s})
 		err := v.SetUp(t.Context(), podWith(volume))
 		if err == nil || len(mounter.MountPoints) > 0 ||
 			!strings.Contains(err.Error(), "mount -T/evil:/x: what is mounted cannot begin with '-'") {

@@ -49,7 +49,7 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 	s.volumes["pv"].Spec.MountOptions = []string{"noatime"}
 	s.volumes["pv"].Spec.Local.FSType = ptr.To("xfs")
 	fake := mount.NewFakeMounter(nil)
-	v, _ := newVolumes(t, Config{Claims: s, Mounter: fake})
+	v, _ := newVolumes(t, Config{PVCs: s, Mounter: fake})
 	root := v.root
 	var formatted []string
 	v.devices.format = func(source, target, fstype string, options []string) error {
@@ -66,7 +66,7 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 			t.Errorf("mounts (-want +got):\n%s", diff)
 		}
 	}
-	pod, other := podWith(claimVolume("data")), podWith(claimVolume("data"))
+	pod, other := podWith(pvcVolume("data")), podWith(pvcVolume("data"))
 	other.UID = "u2"
 	setUp(t, v, pod)
 	setUp(t, v, other)
@@ -92,12 +92,12 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 func TestTearDownWhileADeviceHangs(t *testing.T) {
 	s := bind(localAt(blockDevice(t)))
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newVolumes(t, Config{Claims: s})
+		v, _ := newVolumes(t, Config{PVCs: s})
 		hangs := make(chan struct{})
 		v.devices.format = func(string, string, string, []string) error { <-hangs; return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := v.SetUp(ctx, podWith(claimVolume("data"))); err == nil {
+		if err := v.SetUp(ctx, podWith(pvcVolume("data"))); err == nil {
 			t.Error("a mount that hangs is done")
 		}
 		at := v.root + "/pods/u2/volumes/kubernetes.io~local-volume/pv"
@@ -120,37 +120,37 @@ func TestMismatchOfFilesystems(t *testing.T) {
 	device := blockDevice(t)
 	s := bind(localAt(device))
 	s.volumes["pv"].Spec.Local.FSType = ptr.To("xfs")
-	var told []string
-	v, _ := newVolumes(t, Config{Claims: s, Mounter: mount.NewFakeMounter(nil),
+	var reported []string
+	v, _ := newVolumes(t, Config{PVCs: s, Mounter: mount.NewFakeMounter(nil),
 		Ends: Ends{Tell: func(about runtime.Object, eventType, reason, message string) {
 			pv, _ := about.(*v1.PersistentVolume)
-			told = append(told, pv.GetName()+" "+eventType+" "+reason+" "+message)
+			reported = append(reported, pv.GetName()+" "+eventType+" "+reason+" "+message)
 		}}})
 	kind := mount.UnknownMountError
 	v.devices.format = func(string, string, string, []string) error {
 		return mount.NewMountError(kind, "wrong fs type")
 	}
 	for _, kind = range []mount.MountErrorType{mount.UnknownMountError, mount.FilesystemMismatch} {
-		if err := v.SetUp(t.Context(), podWith(claimVolume("data"))); err == nil {
+		if err := v.SetUp(t.Context(), podWith(pvcVolume("data"))); err == nil {
 			t.Error("what cannot be mounted was set up")
 		}
 	}
 	want := []string{`pv Warning FailedMountOnFilesystemMismatch MountVolume failed for volume "pv" ` +
 		"mount the file system on " + device + ": wrong fs type"}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, reported); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
 
 // A change of ownership that takes long has events: first advice, then progress.
-func TestGivingAwayIsTold(t *testing.T) {
+func TestGivingAwayIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var reported []string
 		cfg := Config{Ends: Ends{Tell: func(about runtime.Object, eventType, reason, message string) {
 			pod, _ := about.(*v1.Pod)
-			told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
+			reported = append(reported, pod.Name+" "+eventType+" "+reason+" "+message)
 		}}}
-		pod := podWith(claimVolume("data"))
+		pod := podWith(pvcVolume("data"))
 		path := "/r/pods/u/volumes/kubernetes.io~local-volume/pv"
 		at := newTarget(pod, "/r/pods/u", nil, nil, place{plugin: localName, name: "pv"})
 		at.plugin, at.pv = locals(), &v1.PersistentVolume{}
@@ -160,8 +160,8 @@ func TestGivingAwayIsTold(t *testing.T) {
 		go func() { defer close(ended); cfg.tellProgress(at, &given, done) }()
 		time.Sleep(progressDelay - time.Second)
 		synctest.Wait()
-		if len(told) > 0 {
-			t.Errorf("told %q at once", told)
+		if len(reported) > 0 {
+			t.Errorf("told %q at once", reported)
 		}
 		time.Sleep(2 * time.Second)
 		given.Store(7)
@@ -175,7 +175,7 @@ func TestGivingAwayIsTold(t *testing.T) {
 			"OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/" +
 			"security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
 			pod.Name + begin + ", processed 7 files."}
-		if diff := cmp.Diff(want, told); diff != "" {
+		if diff := cmp.Diff(want, reported); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	})
@@ -237,12 +237,12 @@ func TestBlockVolume(t *testing.T) {
 	device := blockDevice(t)
 	s := bind(localAt(device))
 	s.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
-	var told []string
-	v, _ := newVolumes(t, Config{Claims: s,
+	var reported []string
+	v, _ := newVolumes(t, Config{PVCs: s,
 		Ends: Ends{Tell: func(_ runtime.Object, eventType, reason, message string) {
-			told = append(told, eventType+" "+reason+" "+message)
+			reported = append(reported, eventType+" "+reason+" "+message)
 		}}})
-	pod := podWith(claimVolume("data"))
+	pod := podWith(pvcVolume("data"))
 	c := &pod.Spec.Containers[0]
 	c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
 	setUp(t, v, pod)
@@ -253,8 +253,8 @@ func TestBlockVolume(t *testing.T) {
 	}
 	link := v.root + "/pods/u/volumeDevices/kubernetes.io~local-volume/pv"
 	if want := `Normal SuccessfulMountVolume MapVolume.MapPodDevice succeeded for volume "pv" ` +
-		`volumeMapPath "` + link + `"`; !slices.Equal(told, []string{want}) {
-		t.Errorf("told %q, want %q", told, want)
+		`volumeMapPath "` + link + `"`; !slices.Equal(reported, []string{want}) {
+		t.Errorf("told %q, want %q", reported, want)
 	}
 	if d := got[0]; d.HostPath != link || d.ContainerPath != "/dev/x" || d.Permissions != "mrw" {
 		t.Errorf("the container has %v", d)

@@ -130,7 +130,7 @@ func (v takingBack) ended(pod types.UID, there []place, began time.Time) {
 			continue
 		}
 		count(m.of.fullName(), m.of.pick(csi.OperationUnmount, csi.OperationUnmap), m.of.migrated)
-		if m.of.plugin.block && !v.claims.elsewhere(pod, m.of.pv.Name) {
+		if m.of.plugin.block && !v.pvcs.elsewhere(pod, m.of.pv.Name) {
 			count(m.of.fullName(), csi.OperationUnstageMap, m.of.migrated)
 		}
 	}

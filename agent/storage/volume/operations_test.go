@@ -102,7 +102,7 @@ func TestOperationsAreCounted(t *testing.T) {
 // A staged local volume is unmounted by its last pod.
 func TestOperationsOnSharedVolumes(t *testing.T) {
 	c := &counted{}
-	v, _ := newVolumes(t, Config{Claims: bind(localAt(t.TempDir())), Ends: Ends{Done: c.add}})
+	v, _ := newVolumes(t, Config{PVCs: bind(localAt(t.TempDir())), Ends: Ends{Done: c.add}})
 	for _, uid := range []string{"a", "b"} {
 		setUp(t, v, diskPod(uid))
 	}

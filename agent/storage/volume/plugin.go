@@ -45,12 +45,12 @@ type plugin struct {
 	written bool
 }
 
-// origin says what can have volumes of a type: pods themselves, claims of pods, or both.
+// origin says what can have volumes of a type: pods themselves, PVCs of pods, or both.
 type origin int
 
 const (
 	inPods origin = 1 << iota
-	byClaims
+	byPVCs
 )
 
 // stage has what a volume is a mount of ready on the node, for all pods that have the volume.
@@ -160,19 +160,19 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 
 // Unsupported returns an error that names the volumes that containers of the pod use and whose
 // types this version does not support; nil: there are none. never: no version will support one of
-// them. It does not look at what claims are bound to.
+// them. It does not look at what PVCs are bound to.
 func Unsupported(pod *v1.Pod) (never bool, err error) {
 	_, err = usedVolumes(pod)
 	_, never = errors.AsType[goneError](err)
 	return never, err
 }
 
-// persistentPlugin returns the plugin for what a claim is bound to.
+// persistentPlugin returns the plugin for what a PVC is bound to.
 func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 	kind := sourceKind(volume.Spec.PersistentVolumeSource)
 	var known []string
 	for _, p := range plugins() {
-		if p.from&byClaims == 0 || p.block != isBlock(volume) {
+		if p.from&byPVCs == 0 || p.block != isBlock(volume) {
 			continue
 		}
 		if p.field == kind {

@@ -19,13 +19,13 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// recalling tells packages csi and scsi what pods' claims and specs say of volumes, so that one whose
+// recalling tells packages csi and scsi what pods' PVCs and specs say of volumes, so that one whose
 // record is lost is known again before anything of it is undone.
 type recalling struct{ *Volumes }
 
-// claimed tells what is recorded of the claims of all pods.
-func (v recalling) claimed() {
-	for pod, all := range v.claims.all() {
+// withPVCs tells what is recorded of the PVCs of all pods.
+func (v recalling) withPVCs() {
+	for pod, all := range v.pvcs.all() {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			u, err := all[name].typed()
 			if err != nil {
@@ -35,7 +35,7 @@ func (v recalling) claimed() {
 			if all[name].Labeled {
 				u.label = all[name].Label
 			}
-			v.recall(&v1.Pod{}, pod, u, "the record of the pod's claims, "+claimsFile)
+			v.recall(&v1.Pod{}, pod, u, "the record of the pod's claims, "+pvcsFile)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func (v recalling) claimed() {
 // Recall tells what the spec of a pod says of its volumes, before they are taken back.
 func (v *Volumes) Recall(pod *v1.Pod) {
 	if all, err := usedVolumes(pod); err == nil {
-		all, _ = withClaims(all, v.claims.of(pod.UID))
+		all, _ = withPVCs(all, v.pvcs.of(pod.UID))
 		recalling{v}.used(pod, all)
 	}
 }
@@ -94,25 +94,25 @@ func (v recalling) misses(pod *v1.Pod) bool {
 	if v.cfg.CSI != nil && len(v.cfg.CSI.Lost(pod.UID)) > 0 {
 		return true
 	}
-	return v.cfg.Claims != nil && v.unclaimed(pod)
+	return v.cfg.PVCs != nil && v.withoutPVC(pod)
 }
 
-// unclaimed reports whether the record of what the pod's claims are bound to is lost.
-func (v recalling) unclaimed(pod *v1.Pod) bool {
+// withoutPVC reports whether the record of what the pod's PVCs are bound to is lost.
+func (v recalling) withoutPVC(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
-	known := v.claims.of(pod.UID)
+	known := v.pvcs.of(pod.UID)
 	return err == nil && slices.ContainsFunc(all, func(u used) bool {
 		_, has := known[u.volume.Name]
-		return u.claim != "" && !has
+		return u.pvc != "" && !has
 	})
 }
 
-// resolved returns the volumes of a running pod, without those whose claim is not known. A claim whose
+// resolved returns the volumes of a running pod, without those whose PVC is not known. A PVC whose
 // record is lost is looked up again, and if the API server does not say what it is bound to, once more
 // at the returned time.
 func (v recalling) resolved(ctx context.Context, pod *v1.Pod, all []used) ([]used, time.Time) {
-	out, _ := withClaims(all, v.claims.of(pod.UID))
-	if v.cfg.Claims == nil || !v.unclaimed(pod) {
+	out, _ := withPVCs(all, v.pvcs.of(pod.UID))
+	if v.cfg.PVCs == nil || !v.withoutPVC(pod) {
 		return out, time.Time{}
 	}
 	found, errs := v.resolve(ctx, pod, all)
@@ -151,14 +151,14 @@ func (d csiDisks) identify(ctx context.Context, pod types.UID, podDir string,
 
 // persistent reads the persistent volume that a directory of a pod is named after.
 func (d csiDisks) persistent(ctx context.Context, u csi.Use) (of csi.Volume, err error) {
-	if d.cfg.Claims == nil {
+	if d.cfg.PVCs == nil {
 		return of, errors.New("there is no API server")
 	}
-	pv, err := d.cfg.Claims.PersistentVolume(ctx, u.Name)
+	pv, err := d.cfg.PVCs.PersistentVolume(ctx, u.Name)
 	if err != nil {
 		return of, asked("persistent volume "+u.Name, err)
 	}
-	is, err := Claimed{Volume: pv}.typed()
+	is, err := BoundPVC{Volume: pv}.typed()
 	if err != nil {
 		return of, err
 	}

@@ -65,7 +65,7 @@ type step struct {
 func (s step) String() string { return fmt.Sprintf("%s %v: %s", s.verb, s.place, s.why) }
 
 // reconcile returns the steps from what exists to what a pod should have. Volumes that nobody wants
-// go first; the rest keeps the order of want, where a claim that two volumes have counts once. After a crash between steps, the steps that follow
+// go first; the rest keeps the order of want, where a PVC that two volumes have counts once. After a crash between steps, the steps that follow
 // from what exists then lead to the same end.
 func reconcile(want []wanted, have []found) (out []step) {
 	there := byPlace(have)

@@ -126,12 +126,12 @@ func TestReconcileWalk(t *testing.T) {
 			for _, s := range steps {
 				there.take(s, want, 3)
 			}
-			settled(t, seed, want, there)
+			converged(t, seed, want, there)
 		}
 	}
 }
 
-func settled(t *testing.T, seed uint64, want []wanted, there world) {
+func converged(t *testing.T, seed uint64, want []wanted, there world) {
 	t.Helper()
 	inside := map[place]wanted{}
 	for _, w := range want {

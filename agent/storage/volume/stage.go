@@ -46,7 +46,7 @@ func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error
 		return err
 	}
 	defer done()
-	if began := time.Now(); !v.claims.elsewhere(pod, p.name) {
+	if began := time.Now(); !v.pvcs.elsewhere(pod, p.name) {
 		defer func() {
 			v.cfg.Done(csi.Operation{Plugin: p.plugin, Name: csi.OperationUnstage,
 				Took: time.Since(began), Err: err})

@@ -204,13 +204,13 @@ func TestSubPathRace(t *testing.T) {
 	}
 }
 
-// A volume of a claim is mounted below the name of the persistent volume, where the kubelet looks for
+// A volume of a PVC is mounted below the name of the persistent volume, where the kubelet looks for
 // what it has to unmount.
-func TestSubPathOfAClaim(t *testing.T) {
+func TestSubPathOfAPVC(t *testing.T) {
 	requireRoot(t)
-	claims := bind(v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}})
-	v, _ := newVolumes(t, Config{Mounter: mount.NewFakeMounter(nil), Claims: claims})
-	pod := podWith(claimVolume("data"))
+	pvcs := bind(v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: t.TempDir()}})
+	v, _ := newVolumes(t, Config{Mounter: mount.NewFakeMounter(nil), PVCs: pvcs})
+	pod := podWith(pvcVolume("data"))
 	pod.Spec.Containers[0].VolumeMounts[0].SubPath = "a"
 	setUp(t, v, pod)
 	want := filepath.Join(v.root, "pods/u/volume-subpaths/pv/c/0")

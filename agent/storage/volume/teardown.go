@@ -23,7 +23,7 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 }
 
 // emptied unmounts everything in the pod's directory, removes what was made for the pod elsewhere,
-// and then calls remove for the directory. If all succeeds, it forgets the pod's claims.
+// and then calls remove for the directory. If all succeeds, it forgets the pod's PVCs.
 func (v takingBack) emptied(ctx context.Context, uid types.UID,
 	remove func(context.Context, string) error) (err error) {
 	defer func() { v.cleaned(uid, err) }()
@@ -55,7 +55,7 @@ func (v takingBack) emptied(ctx context.Context, uid types.UID,
 	if err := remove(ctx, dir); err != nil {
 		return err
 	}
-	v.claims.forget(uid)
+	v.pvcs.forget(uid)
 	return nil
 }
 

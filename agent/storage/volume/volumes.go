@@ -48,8 +48,8 @@ type Config struct {
 	// the largest size of a memory-backed emptyDir; 0 leaves the size of those without a limit to the
 	// kernel.
 	Facts func() cri.Facts
-	// Claims reads what persistent volume claims are bound to; nil: there is no API server.
-	Claims Claims
+	// PVCs reads what persistent volume claims are bound to; nil: there is no API server.
+	PVCs PVCs
 	// Labels returns the node's labels.
 	Labels func() map[string]string
 	Ends
@@ -81,12 +81,12 @@ type Ends struct {
 }
 
 // node has what the parts of Volumes work on: the pods' directories, the file systems, and what the
-// pods' claims are bound to.
+// pods' PVCs are bound to.
 type node struct {
 	layout
 	filesystems
-	claims *claims
-	cfg    Config
+	pvcs *boundPVCs
+	cfg  Config
 }
 
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
@@ -138,7 +138,7 @@ func New(cfg Config) (*Volumes, error) {
 		}
 		n.mounter = hostMounter{host}
 	}
-	if n.claims, err = newClaims(n.layout); err != nil {
+	if n.pvcs, err = newBoundPVCs(n.layout); err != nil {
 		return nil, err
 	}
 	v := &Volumes{node: n, grower: grower{node: n, known: growths{all: map[string]grown{}}},
@@ -150,7 +150,7 @@ func New(cfg Config) (*Volumes, error) {
 	v.hostDisks = newHostDisks(n, v.devices, v.mapped)
 	r := recalling{v}
 	v.due.renews = func(pod *v1.Pod) bool { return v.csi.renews(pod) || r.misses(pod) }
-	r.claimed()
+	r.withPVCs()
 	v.remains, err = newRemains(n)
 	return v, err
 }
@@ -325,14 +325,14 @@ func (u used) fullName() string {
 type used struct {
 	volume v1.Volume
 	plugin plugin
-	// claim is the name of the volume's claim, and pv what it is bound to. Until pv is known there
+	// PVC is the name of the volume's PVC, and pv what it is bound to. Until pv is known there
 	// is no plugin. A volume of an in-tree type has the volume of a driver that it stands for.
-	claim    string
+	pvc      string
 	pv       *v1.PersistentVolume
 	migrated bool
 	label    string                    // the SELinux label that it is mounted with; "": none
-	read     *v1.PersistentVolumeClaim // as Claimed has it
-	readOnly bool                      // by the claim's reference, or by the volume's own source
+	read     *v1.PersistentVolumeClaim // as BoundPVC has it
+	readOnly bool                      // by the PVC's reference, or by the volume's own source
 }
 
 func (u used) place() place {
@@ -375,7 +375,7 @@ func usedVolumes(pod *v1.Pod) (out []used, err error) {
 }
 
 func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
-	if u.volume, u.claim = defaulted(volume), claimOf(pod, volume); u.claim != "" {
+	if u.volume, u.pvc = defaulted(volume), pvcOf(pod, volume); u.pvc != "" {
 		return u, nil
 	}
 	u.pv, err = csi.TranslateInline(u.volume, pod.Namespace)

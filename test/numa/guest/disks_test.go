@@ -40,7 +40,7 @@ const (
 // storage has claims that are bound to disks of the targets, by name, and to an export.
 type storage map[string]v1.PersistentVolumeSpec
 
-func (s storage) Claim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+func (s storage) PVC(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name)},
 		Spec:   v1.PersistentVolumeClaimSpec{VolumeName: name},
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}, nil
@@ -55,7 +55,7 @@ func (s storage) PersistentVolume(_ context.Context, name string) (*v1.Persisten
 	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, nil
 }
 
-func (s storage) UpdateClaim(context.Context, *v1.PersistentVolumeClaim, *v1.PersistentVolumeClaim) (
+func (s storage) UpdatePVC(context.Context, *v1.PersistentVolumeClaim, *v1.PersistentVolumeClaim) (
 	*v1.PersistentVolumeClaim, error) {
 	return nil, errors.New("nothing grows here")
 }
@@ -107,7 +107,7 @@ func newLabelingAgent(t *testing.T, labels *selinux.Labels) diskAgent {
 		return &v1.Secret{Data: map[string][]byte{"node.session.auth.username": []byte("user"),
 			"node.session.auth.password": []byte("password-of-12")}}, nil
 	}
-	v, err := volume.New(volume.Config{Root: disksRoot, Claims: volumesOfDisks(),
+	v, err := volume.New(volume.Config{Root: disksRoot, PVCs: volumesOfDisks(),
 		Makers: volume.Makers{SELinux: labels, Disks: volume.DisksConfig{Secret: secret}},
 		Facts:  func() cri.Facts { return cri.Facts{} },
 		Labels: func() map[string]string { return nil },

@@ -71,8 +71,8 @@ func TestRegistration(t *testing.T) {
 		t.Error(diff)
 	}
 	eventually(t, "the notice", func() bool { return len(d.Notified()) > 0 })
-	if told := d.Notified()[0]; !told.PluginRegistered || n.changes.Load() != 1 {
-		t.Errorf("told %v, %d changes", told, n.changes.Load())
+	if notice := d.Notified()[0]; !notice.PluginRegistered || n.changes.Load() != 1 {
+		t.Errorf("told %v, %d changes", notice, n.changes.Load())
 	}
 	n.NodeInfo(csitest.Name) // it says the same
 	eventually(t, "a question", func() bool { return len(d.Calls(csitest.Info)) == 2 })
@@ -106,8 +106,8 @@ func TestUpdateOfADriver(t *testing.T) {
 	const want = `RegisterPlugin error -- plugin validation failed with err: kubernetes.io/csi: ` +
 		`RegisterPlugin for CSI driver "disk.example.com" failed. Another driver with the same name ` +
 		`is already registered with a higher supported version: "1.0.0"`
-	if told := second.Notified()[0]; told.PluginRegistered || told.Error != want {
-		t.Errorf("told %v", told)
+	if notice := second.Notified()[0]; notice.PluginRegistered || notice.Error != want {
+		t.Errorf("told %v", notice)
 	}
 	newer := csitest.Start(t, csitest.Config{Registry: n.registry, Instance: "-3",
 		Versions: []string{"0.3.0", "1.5.0", "2.0.0"}, Info: &csipb.NodeGetInfoResponse{NodeId: "node-3"}})
@@ -182,8 +182,8 @@ func TestUnusableNodeInfo(t *testing.T) {
 		n := newNode(t, csi.Config{})
 		d := csitest.Start(t, csitest.Config{Registry: n.registry, Info: said})
 		eventually(t, "a notice", func() bool { return len(d.Notified()) > 0 })
-		if told := d.Notified()[0]; !strings.Contains(told.Error, want) || told.PluginRegistered != (want == "") {
-			t.Errorf("%v: told %v, want %q", said, told, want)
+		if notice := d.Notified()[0]; !strings.Contains(notice.Error, want) || notice.PluginRegistered != (want == "") {
+			t.Errorf("%v: told %v, want %q", said, notice, want)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// Claim reads a persistent volume claim. It is read each time: the Node authorizer lets a node get
-// the claims of its pods, and watch none.
-func (o *Objects) Claim(
+// PVC reads a PersistentVolumeClaim. It is read each time: the Node authorizer lets a node get
+// the PVCs of its pods, and watch none.
+func (o *Objects) PVC(
 	ctx context.Context, namespace, name string,
 ) (*v1.PersistentVolumeClaim, error) {
 	return read(ctx, o.cfg, o.cfg.Client.CoreV1().PersistentVolumeClaims(namespace), name)
@@ -28,8 +28,8 @@ func (o *Objects) PersistentVolume(
 	return read(ctx, o.cfg, o.cfg.Client.CoreV1().PersistentVolumes(), name)
 }
 
-// UpdateClaim writes the status of a claim that was read, unless somebody else has changed it since.
-func (o *Objects) UpdateClaim(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
+// UpdatePVC writes the status of a PVC that was read, unless somebody else has changed it since.
+func (o *Objects) UpdatePVC(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
 	*v1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
 	defer cancel()

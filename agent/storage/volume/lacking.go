@@ -11,16 +11,16 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 )
 
-// HasClaims reports whether a container of the pod uses a volume with a claim, or one that a driver
+// HasPVCs reports whether a container of the pod uses a volume with a PVC, or one that a driver
 // makes.
-func HasClaims(pod *v1.Pod) bool {
+func HasPVCs(pod *v1.Pod) bool {
 	all, _ := usedVolumes(pod)
 	return slices.ContainsFunc(all, func(u used) bool {
-		return u.claim != "" || u.facts().driver != ""
+		return u.pvc != "" || u.facts().driver != ""
 	})
 }
 
-// Lacking returns why claims of the pod cannot become volumes on this node, in the words of SetUp;
+// Lacking returns why PVCs of the pod cannot become volumes on this node, in the words of SetUp;
 // nil: all can. So it does for volumes that drivers make. unknown: the API server did not say, so that
 // all may be good. Lacking asks it each time and changes nothing.
 func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error) {
@@ -28,17 +28,17 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 	if err != nil {
 		return false, err
 	}
-	known, failed, unsure := map[string]Claimed{}, notProcessed{}, notProcessed{}
+	known, failed, unsure := map[string]BoundPVC{}, notProcessed{}, notProcessed{}
 	answers := v.cfg.ask(ctx, pod, all)
 	for i, u := range all {
-		if u.claim == "" {
+		if u.pvc == "" {
 			continue
 		}
-		claimed, err := answers[i].claimed, answers[i].err
+		one, err := answers[i].bound, answers[i].err
 		_, away := errors.AsType[csi.Unanswered](err)
 		switch {
 		case err == nil:
-			known[u.volume.Name] = claimed
+			known[u.volume.Name] = one
 		case away, apierrors.IsForbidden(err):
 			unsure = unsure.with(u.volume.Name, err)
 		default:
@@ -48,7 +48,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 	if len(failed.volumes) > 0 {
 		return false, failed
 	}
-	bound, errs := withClaims(all, known)
+	bound, errs := withPVCs(all, known)
 	var away []error
 	for _, u := range bound {
 		if err := v.cfg.persistentFits(u); err != nil {
