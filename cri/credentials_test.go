@@ -100,10 +100,10 @@ func TestPullWithSecrets(t *testing.T) {
 	const missing = "Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull " +
 		"secrets (gone); attempting to pull the image may not succeed."
 	for name, test := range map[string]struct {
-		good  string
-		found []*v1.Secret
-		tried string
-		told  bool
+		good     string
+		found    []*v1.Secret
+		tried    string
+		reported bool
 	}{
 		"the second login":  {"host", []*v1.Secret{config}, "app host", false},
 		"the first":         {"app", []*v1.Secret{config}, "app", false},
@@ -113,7 +113,7 @@ func TestPullWithSecrets(t *testing.T) {
 	} {
 		service := &guarded{registry: &registry{}, good: test.good}
 		m := NewImages(service, ImagesConfig{})
-		asked, told := 0, false
+		asked, reported := 0, false
 		ask := func() error {
 			_, err := m.Ensure(t.Context(), ImageRequest{
 				Pod:       &v1.Pod{},
@@ -123,15 +123,15 @@ func TestPullWithSecrets(t *testing.T) {
 					return test.found, []string{"gone"}
 				},
 				Report: func(eventType, reason, message string) {
-					told = told || eventType+" "+reason+" "+message == missing
+					reported = reported || eventType+" "+reason+" "+message == missing
 				},
 			})
 			return err
 		}
 		err := ask()
-		if got := strings.Join(service.tried, " "); got != test.tried || told != test.told ||
-			(err != nil) != test.told {
-			t.Errorf("%s: tried %q, told %v, %v", name, got, told, err)
+		if got := strings.Join(service.tried, " "); got != test.tried || reported != test.reported ||
+			(err != nil) != test.reported {
+			t.Errorf("%s: tried %q, told %v, %v", name, got, reported, err)
 		}
 		if err == nil && (ask() != nil || asked != 1) {
 			t.Errorf("%s: asked for secrets %d times for one pull", name, asked)

@@ -13,21 +13,21 @@ import (
 
 // notes is a PullRecords that records its calls and grants access to holders of a secret.
 type notes struct {
-	told  []string
-	fails error
-	ask   bool // whether to ask for the pod's holders
+	reported []string
+	fails    error
+	ask      bool // whether to ask for the pod's holders
 }
 
 func (n *notes) Pulling(image string) error {
-	n.told = append(n.told, "pulling "+image)
+	n.reported = append(n.reported, "pulling "+image)
 	return n.fails
 }
 
 func (n *notes) Pulled(image, id string, by Holder) {
-	n.told = append(n.told, "pulled "+image+" "+id+" "+by.Kind+by.Name)
+	n.reported = append(n.reported, "pulled "+image+" "+id+" "+by.Kind+by.Name)
 }
 
-func (n *notes) Failed(image string) { n.told = append(n.told, "failed "+image) }
+func (n *notes) Failed(image string) { n.reported = append(n.reported, "failed "+image) }
 
 func (n *notes) Accessible(_, _ string, held func() []Holder) bool {
 	return !n.ask || slices.ContainsFunc(held(),
@@ -41,14 +41,14 @@ func TestRecords(t *testing.T) {
 	node := [][]Login{{{Place: "registry.example", Auth: &runtimeapi.AuthConfig{Username: "node"}}}}
 	const image = "registry.example/app:1"
 	for name, test := range map[string]struct {
-		good   string
-		policy v1.PullPolicy
-		pod    []*v1.Secret
-		here   bool
-		fails  error
-		tried  string
-		told   []string
-		reason string
+		good     string
+		policy   v1.PullPolicy
+		pod      []*v1.Secret
+		here     bool
+		fails    error
+		tried    string
+		reported []string
+		reason   string
 	}{
 		"the pod's login": {"host", "", []*v1.Secret{config}, false, nil, "host",
 			[]string{"pulling " + image, "pulled " + image + " sha256:" + image + " secretpull"}, ""},
@@ -88,8 +88,8 @@ func TestRecords(t *testing.T) {
 			reason = why.Reason
 		}
 		if got := strings.Join(service.tried, " "); got != test.tried || reason != test.reason ||
-			!slices.Equal(records.told, test.told) {
-			t.Errorf("%s: tried %q, told %q, %v", name, got, records.told, err)
+			!slices.Equal(records.reported, test.reported) {
+			t.Errorf("%s: tried %q, told %q, %v", name, got, records.reported, err)
 		}
 		if test.good == "x" && err != nil && !strings.Contains(err.Error(), "a provider is away") {
 			t.Errorf("%s: %v does not say what is missing", name, err)

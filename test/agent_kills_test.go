@@ -131,7 +131,7 @@ func (k *killer) settle() {
 	}
 	k.Start()
 	k.Eventually(fmt.Sprintf("the node settles with %d pods", len(want)), func() error {
-		return settled(k.t, k.Node, want)
+		return converged(k.t, k.Node, want)
 	})
 	pods, err := k.Pods()
 	if err != nil {

@@ -156,16 +156,16 @@ func TestOptionsWithoutEffect(t *testing.T) {
 		!strings.Contains(log, "\tmaxOpenFiles: 4096\n") {
 		t.Error("the log does not have the effective configuration")
 	}
-	const told = "Accepted without effect"
+	const logLine = "Accepted without effect"
 	for _, name := range []string{"featureGates.InPlacePodVerticalScalingExclusiveCPUs", "--housekeeping-interval"} {
-		if got := logged(t, n, told, `"`+name); got != 1 {
+		if got := logged(t, n, logLine, `"`+name); got != 1 {
 			t.Errorf("%s is reported %d times, want once", name, got)
 		}
 	}
 	for _, name := range []string{"staticPodPath", "cpuManagerPolicy", "kernelMemcgNotification",
 		"--max-open-files",
 		"--root-dir", "failSwapOn"} {
-		if got := logged(t, n, told, `"`+name); got != 0 {
+		if got := logged(t, n, logLine, `"`+name); got != 0 {
 			t.Errorf("%s is reported although it has effect", name)
 		}
 	}

@@ -91,12 +91,12 @@ func TestFitAsksTheAgent(t *testing.T) {
 		t.Errorf("four copies: %+v", a)
 	}
 	torn := limited("torn", "cpu: 2, memory: 1Gi, example.com/nic: 2")
-	foretold := ask(torn).Pods[0].Record
+	forecast := ask(torn).Pods[0].Record
 	n.Pod("torn", torn)
 	status := n.AwaitPhase("torn-node", v1.PodFailed).Status
-	if foretold.Outcome != "Reject" || foretold.Reason != status.Reason ||
-		!strings.HasSuffix(status.Message, foretold.Message) || len(foretold.WouldFit) == 0 {
-		t.Errorf("foretold %+v, came %q %q", foretold.Verdict, status.Reason, status.Message)
+	if forecast.Outcome != "Reject" || forecast.Reason != status.Reason ||
+		!strings.HasSuffix(status.Message, forecast.Message) || len(forecast.WouldFit) == 0 {
+		t.Errorf("foretold %+v, came %q %q", forecast.Verdict, status.Reason, status.Message)
 	}
 	// The event has more than the status.
 	n.Eventually("the event says what would fit", func() error {

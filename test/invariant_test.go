@@ -257,7 +257,7 @@ func assignedState(t testing.TB, n *harness.Node) allocation.State {
 }
 
 // settled returns an error unless the node runs the workloads and has nothing else left.
-func settled(t testing.TB, n *harness.Node, want []workload) error {
+func converged(t testing.TB, n *harness.Node, want []workload) error {
 	t.Helper()
 	pods, err := n.Pods()
 	if err != nil {

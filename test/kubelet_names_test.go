@@ -20,7 +20,7 @@ import (
 var kubeletEvents string
 
 // untold maps the kubelet's event reasons that the agent does not use to the explanation.
-var untold = map[string]string{
+var unreported = map[string]string{
 	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
 	"VolumeResizeSuccessful": "FileSystemResizeSuccessful says it, as the kubelet's on a node",
 	"ResizeStarted":          "no pod is resized yet", "ResizeCompleted": "the same",
@@ -83,12 +83,12 @@ func TestReasonsOfEvents(t *testing.T) {
 	said := literals(t)
 	all := sets.New(strings.Fields(kubeletEvents)...)
 	for reason := range all {
-		if said.Has(reason) == (untold[reason] != "") {
+		if said.Has(reason) == (unreported[reason] != "") {
 			t.Errorf("reason %s: in the code %t, not told here because %q", reason, said.Has(reason),
-				untold[reason])
+				unreported[reason])
 		}
 	}
-	for reason := range untold {
+	for reason := range unreported {
 		if !all.Has(reason) {
 			t.Errorf("%s is no reason of the kubelet's", reason)
 		}

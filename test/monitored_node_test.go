@@ -48,7 +48,7 @@ func (s *site) want(pods ...workload) {
 func (s *site) settles() {
 	s.t.Helper()
 	s.Eventually(fmt.Sprintf("%d pods run and nothing else", len(s.wants)), func() error {
-		return settled(s.t, s.Node, s.wants)
+		return converged(s.t, s.Node, s.wants)
 	})
 }
 

@@ -39,7 +39,7 @@ func awaitPluginProblem(n *harness.Node, reason, text string) {
 
 // A plugin that registers before it serves works, and its author is told that it would not work
 // with the kubelet.
-func TestRegisteredBeforeServingIsTold(t *testing.T) {
+func TestRegisteredBeforeServingIsReported(t *testing.T) {
 	s := newSite(t)
 	s.Start()
 	s.want(user)

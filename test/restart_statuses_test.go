@@ -51,7 +51,7 @@ func (w *watcher) see(pods map[string]v1.Pod) {
 }
 
 // settled waits until that many pods were seen and nothing has changed for a second.
-func (w *watcher) settled(n *harness.Node, pods int) {
+func (w *watcher) converged(n *harness.Node, pods int) {
 	n.Eventually("nothing changes any more", func() error {
 		w.mu.Lock()
 		w.news = nil
@@ -106,7 +106,7 @@ func TestRestartsKeepStatuses(t *testing.T) {
 	for _, name := range []string{"often-node", "seldom-node", "served-node"} {
 		awaitReady(n, name, true)
 	}
-	w.settled(n, len(manifests)+1)
+	w.converged(n, len(manifests)+1)
 	for round := range restarts {
 		if round%2 == 0 {
 			n.Kill()

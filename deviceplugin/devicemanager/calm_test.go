@@ -16,9 +16,9 @@ import (
 // final health is shown.
 func TestFlappingDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		reported := 0
 		p, err := New(Config{
-			Dirs: Dirs{Plugins: t.TempDir()}, Graces: DefaultGraces(), Changed: func() { told++ },
+			Dirs: Dirs{Plugins: t.TempDir()}, Graces: DefaultGraces(), Changed: func() { reported++ },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestFlappingDevice(t *testing.T) {
 		}
 		p.table.apply(event{kind: linkRegistered, link: l})
 		say(false)
-		told = 0
+		reported = 0
 		const seconds, hertz = 5, 20
 		for i := range seconds * hertz {
 			time.Sleep(time.Second / hertz)
@@ -51,8 +51,8 @@ func TestFlappingDevice(t *testing.T) {
 			say(i%2 == 0)
 		}
 		say(true)
-		if told == 0 || told > seconds+1 {
-			t.Errorf("told %d times in %d s", told, seconds)
+		if reported == 0 || reported > seconds+1 {
+			t.Errorf("told %d times in %d s", reported, seconds)
 		}
 		if counted != seconds*hertz+1 {
 			t.Errorf("counted %d changes, there were %d", counted, seconds*hertz+1)

@@ -15,14 +15,14 @@ import (
 func TestHabitsPass(t *testing.T) {
 	now := time.Now()
 	m := &complaints{}
-	told := 0
+	reported := 0
 	for i := range 4 * mostRepeats {
 		if m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, 1) != "" {
-			told++
+			reported++
 		}
 	}
-	if told != 1 {
-		t.Errorf("told %d times, want once", told)
+	if reported != 1 {
+		t.Errorf("told %d times, want once", reported)
 	}
 	if got := m.list(now.Add(paceSpan)); len(got) != 1 || got[0].Reason != "RepeatsLists" {
 		t.Errorf("complaints: %v", got)

@@ -62,14 +62,14 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := before.Inventory().Resources[gpu]
-		nodes := fmt.Sprint(told.Devices[0].Nodes, told.Devices[7].Nodes)
-		if told.Capacity != 8 || told.Allocatable != 5 || told.Connected || nodes != "0 3" ||
-			healthy(told.Devices) != 0 {
-			t.Errorf("restart %d: %+v, nodes %s", i, told, nodes)
+		reported := before.Inventory().Resources[gpu]
+		nodes := fmt.Sprint(reported.Devices[0].Nodes, reported.Devices[7].Nodes)
+		if reported.Capacity != 8 || reported.Allocatable != 5 || reported.Connected || nodes != "0 3" ||
+			healthy(reported.Devices) != 0 {
+			t.Errorf("restart %d: %+v, nodes %s", i, reported, nodes)
 		}
-		if want := i < 2; told.Options.PreStart != want { // the last plugin's
-			t.Errorf("restart %d: it wants to be called before starts: %t", i, told.Options.PreStart)
+		if want := i < 2; reported.Options.PreStart != want { // the last plugin's
+			t.Errorf("restart %d: it wants to be called before starts: %t", i, reported.Options.PreStart)
 		}
 		for of, want := range map[string]float64{"capacity": 8, "allocatable": 5} {
 			got, err := testutil.GetGaugeMetricValue(before.metrics.devices.WithLabelValues(gpu, of))

@@ -15,20 +15,20 @@ import (
 
 // refusals records the lists refused for their length.
 type refusals struct {
-	mu   sync.Mutex
-	told []RefusedList
+	mu       sync.Mutex
+	reported []RefusedList
 }
 
 func (r *refusals) note(l RefusedList) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, l)
+	r.reported = append(r.reported, l)
 }
 
 func (r *refusals) all() []RefusedList {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.told
+	return r.reported
 }
 
 // newShortRig is a rig that reads lists of about ten devices.
@@ -75,8 +75,8 @@ func TestListTooLong(t *testing.T) {
 			res.Complaint != complaint {
 			t.Errorf("the resource is %+v", res)
 		}
-		if told := heard.all(); len(told) != times || told[times-1].String() != complaint {
-			t.Errorf("told %v", told)
+		if reported := heard.all(); len(reported) != times || reported[times-1].String() != complaint {
+			t.Errorf("told %v", reported)
 		}
 	}
 	began := time.Now()

@@ -80,8 +80,8 @@ func TestRegistryHasOtherTypes(t *testing.T) {
 		t.Errorf("taken in as %+v", p)
 	}
 	eventually(t, "the driver to be told", func() bool { return len(driver.Notified()) == 1 })
-	if told := driver.Notified()[0]; !told.PluginRegistered || len(r.Peers()) > 0 {
-		t.Errorf("told %v, peers %+v", told, r.Peers())
+	if notice := driver.Notified()[0]; !notice.PluginRegistered || len(r.Peers()) > 0 {
+		t.Errorf("told %v, peers %+v", notice, r.Peers())
 	}
 }
 

@@ -150,8 +150,8 @@ func TestRefused(t *testing.T) {
 		"supported gRPC versions of DRA driver plugin %s at endpoint %s: none of services supported "+
 		`by the plugin (["1.0.0"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])`,
 		gpu, d.Endpoint)
-	if told := d.Notified()[0]; told.PluginRegistered || told.Error != want {
-		t.Errorf("told %v\nwant %s", told, want)
+	if notice := d.Notified()[0]; notice.PluginRegistered || notice.Error != want {
+		t.Errorf("told %v\nwant %s", notice, want)
 	}
 	drivers, err := dra.New(dra.Config{})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // told writes choices as text: id, resource, and the refusal.
-func told(choices []Choice) (out []string) {
+func described(choices []Choice) (out []string) {
 	for _, c := range choices {
 		text := fmt.Sprintf("%s %s", c.Interface.ID, c.Rule.Resource)
 		if c.Refusal != "" {
@@ -72,7 +72,7 @@ func TestChoose(t *testing.T) {
 		"none": {Rule{Drivers: []string{"ena"}}, nil},
 	} {
 		tt.rule.Resource = "a"
-		got := told(Choose(f, []Rule{tt.rule}, ownOf(f, nil)))
+		got := described(Choose(f, []Rule{tt.rule}, ownOf(f, nil)))
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: want (-), got (+)\n%s", name, diff)
 		}
@@ -83,7 +83,7 @@ func TestChoose(t *testing.T) {
 func TestFirstRule(t *testing.T) {
 	f := factsOf(t, "rdma")
 	rules := []Rule{{Resource: "rdma", RDMA: true}, {Resource: "rest", MACs: []string{"*"}}}
-	got := told(Choose(f, rules, ownOf(f, nil)))
+	got := described(Choose(f, rules, ownOf(f, nil)))
 	for _, want := range []string{"0000:81:00.1 rdma", "0000:81:00.2 rest", "0000:00:06.0 rest"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is not among %q", want, got)

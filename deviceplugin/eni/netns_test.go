@@ -156,7 +156,7 @@ func TestRealChoices(t *testing.T) {
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	f, err := host.facts()
 	home.must(err)
-	got := told(Choose(f, []Rule{{Resource: "a", Names: []string{"own*", "eth*"}},
+	got := described(Choose(f, []Rule{{Resource: "a", Names: []string{"own*", "eth*"}},
 		{Resource: "b", Subnets: []string{"192.0.2.0/24"}, Names: []string{"*"}}}, ownOf(f, nil)))
 	want := "eth1 a; eth2 a: mac0 is on it; own0 a: it carries the default route"
 	if text := strings.Join(got, "; "); text != want {
@@ -174,7 +174,7 @@ func TestRealChoices(t *testing.T) {
 	if f, err = host.facts(); err != nil {
 		t.Fatal(err)
 	}
-	got = told(Choose(f, []Rule{{Resource: "a", Names: []string{"eth1"}}}, ownOf(f, nil)))
+	got = described(Choose(f, []Rule{{Resource: "a", Names: []string{"eth1"}}}, ownOf(f, nil)))
 	if len(got) != 1 || got[0] != "eth1 a: it is part of a bridge or bond" {
 		t.Errorf("in a bridge it is: %q", got)
 	}

@@ -46,14 +46,14 @@ type walk struct {
 	made  int
 	// What the model knows of devices, and of workloads' last disrupted pods.
 	since    map[Device]time.Time // unhealthy without a break since
-	told     map[Device]bool
+	reported map[Device]bool
 	finished map[doneFor]bool
 	last     map[types.UID]Act
 }
 
 func newWalk(seed uint64) *walk {
 	w := &walk{r: rand.New(rand.NewPCG(seed, 0)), now: begin, since: map[Device]time.Time{},
-		told: map[Device]bool{}, finished: map[doneFor]bool{}, last: map[types.UID]Act{}}
+		reported: map[Device]bool{}, finished: map[doneFor]bool{}, last: map[types.UID]Act{}}
 	w.rules.Pause = []time.Duration{0, time.Minute, 3 * time.Minute}[w.r.IntN(3)]
 	for i := range 4 {
 		rule := Rule{actions()[w.r.IntN(4)], time.Duration(w.r.IntN(5)*15) * time.Second}
@@ -85,7 +85,7 @@ func (w *walk) change() {
 	case 3: // the agent is killed, and knows the acts only
 		w.state = State{Acts: w.state.Acts}
 		clear(w.since)
-		clear(w.told)
+		clear(w.reported)
 	case 4, 5, 6, 7: // the container exits, or begins again
 		if c := p.Containers[d.Container]; c.ID == "" {
 			w.made++
@@ -153,7 +153,7 @@ func (w *walk) see(in Input) {
 			seen[d.Device] = d.Health
 			if d.Exempt || p.Leaving || d.Health != unhealthy {
 				delete(w.since, d.Device)
-				delete(w.told, d.Device)
+				delete(w.reported, d.Device)
 			} else if _, known := w.since[d.Device]; !known {
 				w.since[d.Device] = w.now
 			}
@@ -162,7 +162,7 @@ func (w *walk) see(in Input) {
 	for d := range w.since {
 		if _, held := seen[d]; !held {
 			delete(w.since, d)
-			delete(w.told, d)
+			delete(w.reported, d)
 		}
 	}
 	for f := range w.finished {
@@ -176,7 +176,7 @@ func (w *walk) see(in Input) {
 func (w *walk) check(in Input, e Effect) error {
 	if e.Kind == Planned {
 		for _, d := range e.Devices {
-			w.told[d] = true
+			w.reported[d] = true
 		}
 	}
 	if e.Kind != Acted {
@@ -192,7 +192,7 @@ func (w *walk) check(in Input, e Effect) error {
 			return fmt.Errorf("%+v has not failed", d)
 		case rule.Action != e.Act.Action:
 			return fmt.Errorf("the rule of %+v is %+v", d, rule)
-		case rule.Action.disrupts() && !w.told[d]:
+		case rule.Action.disrupts() && !w.reported[d]:
 			return fmt.Errorf("%+v was not told", d)
 		case w.finished[doneFor{d, rule.Action}]:
 			return fmt.Errorf("%+v is done twice", d)

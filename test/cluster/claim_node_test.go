@@ -29,7 +29,7 @@ import (
 type claimDrivers struct {
 	running []*drivers.Driver
 	// told counts, for each driver, the calls that are recorded already.
-	told map[*drivers.Driver]int
+	reported map[*drivers.Driver]int
 }
 
 func (s *scenarioNode) driversOf(pod string) *claimDrivers {
@@ -39,7 +39,7 @@ func (s *scenarioNode) driversOf(pod string) *claimDrivers {
 		s.drivers = map[string]*claimDrivers{}
 	}
 	if s.drivers[pod] == nil {
-		s.drivers[pod] = &claimDrivers{told: map[*drivers.Driver]int{}}
+		s.drivers[pod] = &claimDrivers{reported: map[*drivers.Driver]int{}}
 	}
 	return s.drivers[pod]
 }

@@ -59,11 +59,11 @@ func (s *scenarioNode) tell(pod string) {
 	of := s.driversOf(pod)
 	for _, d := range of.running {
 		calls := d.Calls()
-		for _, c := range calls[of.told[d]:] {
+		for _, c := range calls[of.reported[d]:] {
 			if c.Ended.IsZero() && c.Method != "NodeWatchResources" {
 				break
 			}
-			of.told[d]++
+			of.reported[d]++
 			var words []string
 			for _, one := range c.Claims {
 				word := claimName(one.Name, pod)
@@ -111,7 +111,7 @@ func mark(when string) act {
 		for _, d := range s.driversOf(pod).running {
 			s.calledOnce(pod, "driver "+d.Name(), "-- "+when)
 		}
-		told, err := s.podResources(ctx, pod)
+		reported, err := s.podResources(ctx, pod)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func mark(when string) act {
 		if err != nil {
 			return err
 		}
-		s.Called(pod, "podresources", when+": "+s.nodeless(told))
+		s.Called(pod, "podresources", when+": "+s.nodeless(reported))
 		s.Called(pod, "checkpoint", when+": "+s.nodeless(kept))
 		s.Called(pod, "cdi", when+": "+s.given(pod))
 		if is := s.seen(pod); is != nil {

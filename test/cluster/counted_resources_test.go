@@ -16,7 +16,7 @@ import (
 // TestResourcesWithoutPlugins: a resource that no plugin has, but the node's status, is counted; one that
 // the status has not is left aside. Both agents say the same, also after a restart.
 func TestResourcesWithoutPlugins(t *testing.T) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		agent := t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
 		const dongle, nowhere = "example.com/dongle", "example.com/gpumem"
@@ -53,7 +53,7 @@ func TestResourcesWithoutPlugins(t *testing.T) {
 		first := await(t, c, c.Namespace, "one", runs)
 		await(t, c, c.Namespace, "aside", runs)
 		start("three", dongle, 3)
-		told[agent] = refused("three")
+		reported[agent] = refused("three")
 
 		if err := n.Stop(); err != nil {
 			t.Error(err)
@@ -64,7 +64,7 @@ func TestResourcesWithoutPlugins(t *testing.T) {
 		start("second", dongle, 1)
 		await(t, c, c.Namespace, "second", runs)
 		start("late", dongle, 1)
-		told[agent] += refused("late")
+		reported[agent] += refused("late")
 		for _, name := range []string{"one", "aside"} {
 			pod := await(t, c, c.Namespace, name, runs)
 			if name == "one" && pod.Status.ContainerStatuses[0].ContainerID !=
@@ -74,10 +74,10 @@ func TestResourcesWithoutPlugins(t *testing.T) {
 		}
 		c.MustRun("delete", "pods", "--all", "--timeout=1m")
 	})
-	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+	if diff := cmp.Diff(reported["kubelet"], reported["numalet"]); diff != "" {
 		t.Errorf("-kubelet +numalet:\n%s", diff)
 	}
-	if !strings.HasPrefix(told["numalet"], "three OutOfexample.com/dongle ") {
-		t.Errorf("numalet told\n%s", told["numalet"])
+	if !strings.HasPrefix(reported["numalet"], "three OutOfexample.com/dongle ") {
+		t.Errorf("numalet told\n%s", reported["numalet"])
 	}
 }

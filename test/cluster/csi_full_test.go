@@ -25,21 +25,21 @@ func TestFullNode(t *testing.T) {
 		t.Skip("$NUMALET_ROUNDS is not set; the test takes two minutes")
 	}
 	agents := []string{"kubelet", "numalet"}
-	told := make([]string, len(agents))
+	reported := make([]string, len(agents))
 	t.Run("of", func(t *testing.T) {
 		for i, agent := range agents {
 			t.Run(agent, func(t *testing.T) {
 				t.Parallel()
-				told[i] = tellFullNode(t, agent)
-				keepStory(t, agent+"-full", told[i])
+				reported[i] = tellFullNode(t, agent)
+				keepStory(t, agent+"-full", reported[i])
 			})
 		}
 	})
-	if diff := cmp.Diff(told[0], told[1]); diff != "" && !t.Failed() {
+	if diff := cmp.Diff(reported[0], reported[1]); diff != "" && !t.Failed() {
 		t.Errorf("the kubelet (-) and numalet (+) differ:\n%s", diff)
 	}
-	if !strings.Contains(told[1], "pod Failed VolumeAttachmentLimitExceeded Pod was rejected: Node has reached") {
-		t.Errorf("the pod was not rejected for its volume:\n%s", told[1])
+	if !strings.Contains(reported[1], "pod Failed VolumeAttachmentLimitExceeded Pod was rejected: Node has reached") {
+		t.Errorf("the pod was not rejected for its volume:\n%s", reported[1])
 	}
 }
 

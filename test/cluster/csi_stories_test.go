@@ -74,25 +74,25 @@ func csiCases() []csiCase {
 // the agents, $NUMALET_CSI_CASE the cases; all without them.
 func TestCSIStories(t *testing.T) {
 	agents := listOf("NUMALET_CSI_AGENT", "numalet", "kubelet")
-	told := map[string]map[string]string{}
+	reported := map[string]map[string]string{}
 	for _, agent := range agents {
-		told[agent] = map[string]string{}
+		reported[agent] = map[string]string{}
 	}
 	t.Run("of", func(t *testing.T) {
 		for _, agent := range agents {
 			t.Run(agent, func(t *testing.T) {
 				t.Parallel()
-				tellAll(t, agent, told[agent])
+				tellAll(t, agent, reported[agent])
 			})
 		}
 	})
 	if len(agents) == 2 && !t.Failed() {
-		compareStories(t, told["kubelet"], told["numalet"])
+		compareStories(t, reported["kubelet"], reported["numalet"])
 	}
 }
 
 // tellAll plays the cases on one node of an agent.
-func tellAll(t *testing.T, agent string, told map[string]string) {
+func tellAll(t *testing.T, agent string, reported map[string]string) {
 	c := rig.Start(t)
 	n := csiNodeOf(t, c, agent)
 	var names []string
@@ -106,8 +106,8 @@ func tellAll(t *testing.T, agent string, told map[string]string) {
 		}
 		t.Run(is.name, func(t *testing.T) {
 			is.source = strings.ReplaceAll(is.source, "namespace: NS", "namespace: "+c.Namespace)
-			told[is.name] = tellCSI(t, c, n, is)
-			keepStory(t, agent+"-"+is.name, told[is.name])
+			reported[is.name] = tellCSI(t, c, n, is)
+			keepStory(t, agent+"-"+is.name, reported[is.name])
 		})
 	}
 }

@@ -45,11 +45,11 @@ type csiStory struct {
 	rig.Node
 	csiCase
 
-	d      *rig.CSIDriver
-	id     string // of the volume
-	told   int    // calls
-	events map[string]bool
-	text   strings.Builder
+	d        *rig.CSIDriver
+	id       string // of the volume
+	reported int    // calls
+	events   map[string]bool
+	text     strings.Builder
 }
 
 func (s *csiStory) volumeName() string { return s.Namespace + "-" + s.name }
@@ -81,7 +81,7 @@ func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
 	s.tell(t, "ended", string(pod.UID))
 	s.d.Process.Stop()
 	s.await(t, "the driver is gone", func() error { return s.isRegistered(t, false) })
-	s.told = len(s.d.Calls())
+	s.reported = len(s.d.Calls())
 	s.tell(t, "gone", string(pod.UID))
 	return s.text.String()
 }
@@ -250,7 +250,7 @@ func (s *csiStory) tell(t *testing.T, when string, pods ...string) {
 	t.Helper()
 	fmt.Fprintf(&s.text, "== %s\n", when)
 	calls := s.d.Calls()
-	for _, c := range calls[s.told:] {
+	for _, c := range calls[s.reported:] {
 		if c.Method == "NodeGetVolumeStats" {
 			continue
 		}
@@ -263,7 +263,7 @@ func (s *csiStory) tell(t *testing.T, when string, pods ...string) {
 		}
 		s.line(line)
 	}
-	s.told = len(calls)
+	s.reported = len(calls)
 	for _, e := range s.newEvents(t) {
 		s.line("event " + e)
 	}

@@ -21,11 +21,11 @@ type csiFailure struct {
 	way   string
 	// told is in what is read: "describe" (kubectl, of the pod), "explain" (numalet, of the pod), or
 	// "problems" (the agent's, of the node).
-	command, told string
+	command, reported string
 }
 
 func csiFailures() (out []csiFailure) {
-	for _, one := range []struct{ method, command, told, hangs string }{
+	for _, one := range []struct{ method, command, reported, hangs string }{
 		{"NodeStageVolume", "describe", "FailedMount", "look at its log"},
 		{"NodePublishVolume", "describe", "FailedMount", "look at its log"},
 		{"NodeUnpublishVolume", "describe", "FailedUnMount", "look at its log"},
@@ -36,7 +36,7 @@ func csiFailures() (out []csiFailure) {
 			"uncertain": {Code: codes.Unavailable, Message: "the array is away"},
 		} {
 			order.Method = one.method
-			out = append(out, csiFailure{order, way, one.command, one.told})
+			out = append(out, csiFailure{order, way, one.command, one.reported})
 		}
 		if one.command == "describe" { // events come later
 			one.command = "explain"
@@ -95,7 +95,7 @@ func TestCSIFailureWords(t *testing.T) {
 		s := stories[i]
 		s.await(t, s.name+" is told of", func() error {
 			text, err := read(s, f.command)
-			if err == nil && !strings.Contains(text, f.told) {
+			if err == nil && !strings.Contains(text, f.reported) {
 				err = fmt.Errorf("%s says\n%s", f.command, text)
 			}
 			return err

@@ -28,7 +28,7 @@ var madeClaim = regexp.MustCompile(`\bPOD-gpu-[a-z0-9]{5}\b`)
 type draFailure struct {
 	name, method string
 	trouble      drivers.Trouble
-	told         []string
+	reported     []string
 }
 
 func draFailures() (out []draFailure) {
@@ -117,7 +117,7 @@ func TestDRAFailureWords(t *testing.T) {
 	for _, f := range failures {
 		harness.Eventually(t, f.name+" is told of", func() error {
 			text, err := explained(admin, n.Name, c.Namespace+"/"+f.name)
-			if err == nil && !slices.ContainsFunc(f.told, func(one string) bool { return strings.Contains(text, one) }) {
+			if err == nil && !slices.ContainsFunc(f.reported, func(one string) bool { return strings.Contains(text, one) }) {
 				err = fmt.Errorf("explain says\n%s", text)
 			}
 			return err

@@ -168,19 +168,19 @@ func (s *observed) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 	for _, d := range held.Devices() {
 		ids = append(ids, d.IDs...)
 	}
-	var told []string
-	for _, d := range s.told[name].GetDevices() {
-		told = append(told, d.DeviceIds...)
+	var reported []string
+	for _, d := range s.reported[name].GetDevices() {
+		reported = append(reported, d.DeviceIds...)
 	}
 	slices.Sort(ids)
-	slices.Sort(told)
+	slices.Sort(reported)
 	place := slices.Sorted(slices.Values(s.places[name].Devices[gpu]))
-	if !slices.Equal(ids, told) || !slices.Equal(ids, place) {
-		return fmt.Errorf("it holds devices %q; podresources says %q, /placements %q", ids, told,
+	if !slices.Equal(ids, reported) || !slices.Equal(ids, place) {
+		return fmt.Errorf("it holds devices %q; podresources says %q, /placements %q", ids, reported,
 			place)
 	}
 	var own []int
-	for _, id := range s.told[name].GetCpuIds() {
+	for _, id := range s.reported[name].GetCpuIds() {
 		own = append(own, int(id))
 	}
 	if cpuset.New(own...).String() != held.CPUs().String() ||

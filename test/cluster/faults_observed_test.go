@@ -32,7 +32,7 @@ type observed struct {
 	// api has the pods of the node in the API server, and here those of the agent, by name.
 	api, here map[types.NamespacedName]v1.Pod
 	places    map[string]assigned.Row                       // by "pod/container"
-	told      map[string]*podresourcesv1.ContainerResources // likewise
+	reported  map[string]*podresourcesv1.ContainerResources // likewise
 	held      allocation.State
 	sandboxes []*runtimeapi.PodSandbox
 	// containers has the runtime's containers, by the pod's UID and their name, the newest last.
@@ -88,10 +88,10 @@ func (s *faulty) lookHere(ctx context.Context, out *observed) (err error) {
 	if err != nil {
 		return err
 	}
-	out.told = map[string]*podresourcesv1.ContainerResources{}
+	out.reported = map[string]*podresourcesv1.ContainerResources{}
 	for _, p := range list.PodResources {
 		for _, c := range p.Containers {
-			out.told[p.Name+"/"+c.Name] = c
+			out.reported[p.Name+"/"+c.Name] = c
 		}
 	}
 	out.held, err = s.node.Assigned()

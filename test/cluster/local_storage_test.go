@@ -74,16 +74,16 @@ func storageCases() []storageCase {
 // TestLocalStorageLimits: both agents evict the same pods that use more of the node's disk than
 // they may, with the same words, and count the same.
 func TestLocalStorageLimits(t *testing.T) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, agent := range agents {
-		t.Run(agent, func(t *testing.T) { told[agent] = limited(t, agent) })
+		t.Run(agent, func(t *testing.T) { reported[agent] = limited(t, agent) })
 	}
-	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+	if diff := cmp.Diff(reported["kubelet"], reported["numalet"]); diff != "" {
 		t.Errorf("-kubelet +numalet:\n%s", diff)
 	}
-	if !strings.Contains(told["numalet"], `volume: Failed Evicted Usage of EmptyDir volume "cache" exceeds the `+
+	if !strings.Contains(reported["numalet"], `volume: Failed Evicted Usage of EmptyDir volume "cache" exceeds the `+
 		`limit "1Mi". `) {
-		t.Errorf("numalet told\n%s", told["numalet"])
+		t.Errorf("numalet told\n%s", reported["numalet"])
 	}
 }
 

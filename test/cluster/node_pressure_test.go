@@ -22,19 +22,19 @@ import (
 // after the other when the grace period of the threshold is over. With a negative
 // evictionMaxPodGracePeriod a pod has one second to exit, although the kubelet's help says its own grace.
 func TestMemoryPressure(t *testing.T) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, agent := range agents {
-		t.Run(agent, func(t *testing.T) { told[agent] = pressed(t, agent) })
+		t.Run(agent, func(t *testing.T) { reported[agent] = pressed(t, agent) })
 	}
-	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+	if diff := cmp.Diff(reported["kubelet"], reported["numalet"]); diff != "" {
 		t.Errorf("-kubelet +numalet:\n%s", diff)
 	}
-	if !strings.Contains(told["numalet"], "Evicted The node was low on resource: memory. Threshold "+
+	if !strings.Contains(reported["numalet"], "Evicted The node was low on resource: memory. Threshold "+
 		"quantity: 900Ti, available: ") {
-		t.Errorf("numalet told\n%s", told["numalet"])
+		t.Errorf("numalet told\n%s", reported["numalet"])
 	}
-	if !strings.Contains(told["kubelet"], unhurried+" exits with 137\n") {
-		t.Errorf("the kubelet told\n%s", told["kubelet"])
+	if !strings.Contains(reported["kubelet"], unhurried+" exits with 137\n") {
+		t.Errorf("the kubelet told\n%s", reported["kubelet"])
 	}
 }
 

@@ -113,7 +113,7 @@ func (s goingDown) mounted(p *v1.Pod) (paths []string) {
 }
 
 // told reports whether a pod's container was told to stop.
-func (s goingDown) told(pod string) error {
+func (s goingDown) reported(pod string) error {
 	if !slices.ContainsFunc(s.Runtime.Journal(0), func(c crisim.Call) bool {
 		return c.Method == "StopContainer" && c.Subject.Pod == pod
 	}) {
@@ -167,7 +167,7 @@ func TestNodeShutdownKilled(t *testing.T) {
 				s.proxy.Set(faults.Trouble{Share: 1, Hang: true})
 				s.proxy.Cut()
 				s.bus.Prepare(true)
-				harness.Eventually(t, "the pod is told to stop", func() error { return s.told("low") })
+				harness.Eventually(t, "the pod is told to stop", func() error { return s.reported("low") })
 				if !fault.Hang {
 					harness.Eventually(t, "it has ended", func() error {
 						if c, ok := s.Runtime.State().Container("low", "main"); !ok || c.Running() {
@@ -271,11 +271,11 @@ func (s goingDown) waves(low, high *v1.Pod) {
 		}
 		return nil
 	})
-	if s.told("high") == nil {
+	if s.reported("high") == nil {
 		t.Error("high was told to stop before low's volume was unmounted")
 	}
 	used.Close()
-	harness.Eventually(t, "the second wave", func() error { return s.told("high") })
+	harness.Eventually(t, "the second wave", func() error { return s.reported("high") })
 	if left := s.mounted(low); len(left) > 0 {
 		t.Errorf("in the second wave %q are mounted", left)
 	}
@@ -327,7 +327,7 @@ func TestNodeShutdownCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.bus.Prepare(true)
-			harness.Eventually(t, "the first wave", func() error { return s.told("low") })
+			harness.Eventually(t, "the first wave", func() error { return s.reported("low") })
 			s.boot()
 			for name, was := range before {
 				p := await(t, s.Cluster, s.Namespace, name, func(p *v1.Pod) bool {

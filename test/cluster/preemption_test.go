@@ -18,7 +18,7 @@ import (
 // agents choose the same pod and report the same, and also if all pods together would not be
 // enough.
 func TestPreemption(t *testing.T) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, agent := range agents {
 		t.Run(agent, func(t *testing.T) {
 			s := newSide(t, agent)
@@ -55,18 +55,18 @@ func TestPreemption(t *testing.T) {
 			for _, name := range []string{"big", "certain", "least", "top"} {
 				await(t, s.Cluster, s.Namespace, name, runs)
 			}
-			told[agent] = fmt.Sprintln(gone.Status.Reason, gone.Status.Message, disruption(gone)) +
+			reported[agent] = fmt.Sprintln(gone.Status.Reason, gone.Status.Message, disruption(gone)) +
 				fmt.Sprintln(refused.Status.Reason, refused.Status.Message) +
 				eventsOf(t, s, "small", "Preempting")
 			s.MustRun("delete", "pods", "--all", "--timeout=1m")
 		})
 	}
-	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+	if diff := cmp.Diff(reported["kubelet"], reported["numalet"]); diff != "" {
 		t.Errorf("-kubelet +numalet:\n%s", diff)
 	}
-	if !strings.HasPrefix(told["numalet"], "Preempting Preempted in order to admit critical pod "+
+	if !strings.HasPrefix(reported["numalet"], "Preempting Preempted in order to admit critical pod "+
 		"True TerminationByKubelet") {
-		t.Errorf("numalet told\n%s", told["numalet"])
+		t.Errorf("numalet told\n%s", reported["numalet"])
 	}
 }
 

@@ -32,12 +32,12 @@ func TestRefusedStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex // guards told
-	var told []string
+	var reported []string
 	w, err := podstatuses.New(podstatuses.Config{Client: c.Client,
 		Tell: func(_ runtime.Object, _, reason, message string) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, reason+": "+message)
+			reported = append(reported, reason+": "+message)
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,9 +76,9 @@ func TestRefusedStatus(t *testing.T) {
 	says("three", 1, "gpu-1", "gpu-2")
 	mu.Lock()
 	defer mu.Unlock()
-	if len(told) != 1 || !strings.HasPrefix(told[0], "PodStatusRefused: ") ||
-		!strings.Contains(told[0], "Duplicate value") || !strings.HasSuffix(told[0],
+	if len(reported) != 1 || !strings.HasPrefix(reported[0], "PodStatusRefused: ") ||
+		!strings.Contains(reported[0], "Duplicate value") || !strings.HasSuffix(reported[0],
 		"Left out: status.containerStatuses[main].allocatedResourcesStatus") {
-		t.Errorf("it told %q", told)
+		t.Errorf("it told %q", reported)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // The pod keeps what it was admitted with, across a restart of the agent, and no other pod gets
 // that. numalet refuses every resize.
 func TestResizeIsInfeasible(t *testing.T) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, agent := range agents {
 		t.Run(agent, func(t *testing.T) {
 			c := rig.Start(t)
@@ -40,14 +40,14 @@ func TestResizeIsInfeasible(t *testing.T) {
 			}
 			pod("exclusive", "1")
 			await(t, c, c.Namespace, "exclusive", runs)
-			told[agent] = s.resize(t, "exclusive", `{"cpu":"500m"}`)
+			reported[agent] = s.resize(t, "exclusive", `{"cpu":"500m"}`)
 			s.Kill()
 			s.Start()
 			pod("greedy", "1") // one of two CPUs is reserved
 			refused := await(t, c, c.Namespace, "greedy", func(p *v1.Pod) bool {
 				return p.Status.Phase == v1.PodFailed
 			})
-			told[agent] += fmt.Sprintln(refused.Status.Reason) + allocatedCPU(t, s, "exclusive")
+			reported[agent] += fmt.Sprintln(refused.Status.Reason) + allocatedCPU(t, s, "exclusive")
 			if agent == "numalet" {
 				s.MustRun("delete", "pods", "--all", "--timeout=1m")
 				pod("shared", "500m")
@@ -60,7 +60,7 @@ func TestResizeIsInfeasible(t *testing.T) {
 			s.MustRun("delete", "pods", "--all", "--timeout=1m")
 		})
 	}
-	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+	if diff := cmp.Diff(reported["kubelet"], reported["numalet"]); diff != "" {
 		t.Errorf("-kubelet +numalet:\n%s", diff)
 	}
 }

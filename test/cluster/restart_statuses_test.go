@@ -46,10 +46,10 @@ func TestRestartsKeepStatuses(t *testing.T) {
 	n.Start()
 	c.AwaitReady(n.Name)
 	c.Apply(bound(n.Name, "api-often", probed(1)) + "\n---\n" + bound(n.Name, "api-seldom", probed(30)))
-	told := map[types.UID]v1.PodStatus{}
+	reported := map[types.UID]v1.PodStatus{}
 	for _, name := range []string{"often-" + n.Name, "seldom-" + n.Name, "api-often", "api-seldom"} {
 		pod := await(t, c, c.Namespace, name, runs)
-		told[pod.UID] = pod.Status
+		reported[pod.UID] = pod.Status
 	}
 	pods, err := c.Client.CoreV1().Pods(c.Namespace).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -72,21 +72,21 @@ func TestRestartsKeepStatuses(t *testing.T) {
 		}
 		n.Start()
 		harness.Eventually(t, "the agent tells of all pods", func() error {
-			if pods, err := n.Pods(); err != nil || len(pods) < len(told) {
+			if pods, err := n.Pods(); err != nil || len(pods) < len(reported) {
 				return fmt.Errorf("%d pods, %w", len(pods), err)
 			}
 			return nil
 		})
 		time.Sleep(time.Duration(round%4) * 300 * time.Millisecond)
 	}
-	for _, at := range changes(t.Context(), pods.ResultChan(), told) {
+	for _, at := range changes(t.Context(), pods.ResultChan(), reported) {
 		t.Error(at)
 	}
 }
 
 // changes returns statuses that a watcher has not seen before. Another pod in the place of one is a
 // change too.
-func changes(ctx context.Context, events <-chan apiwatch.Event, told map[types.UID]v1.PodStatus) (
+func changes(ctx context.Context, events <-chan apiwatch.Event, reported map[types.UID]v1.PodStatus) (
 	out []string) {
 	for {
 		select {
@@ -95,11 +95,11 @@ func changes(ctx context.Context, events <-chan apiwatch.Event, told map[types.U
 			if !is {
 				return append(out, fmt.Sprintf("the watch ended with %+v", e))
 			}
-			was, known := told[pod.UID]
+			was, known := reported[pod.UID]
 			if diff := cmp.Diff(was, pod.Status); !known || diff != "" {
 				out = append(out, fmt.Sprintf("%s %s (-was +is):\n%s", e.Type, pod.Name, diff))
 			}
-			told[pod.UID] = pod.Status
+			reported[pod.UID] = pod.Status
 		case <-time.After(3 * time.Second): // earlier ones have arrived
 			return out
 		case <-ctx.Done():

@@ -18,7 +18,7 @@ import (
 // restart in the same sandbox, and their logs stay. Both agents end with the same status. The
 // scheduler places the pod only on a node that declares the feature.
 func TestRestartAll(t *testing.T) {
-	told := map[string]string{}
+	reported := map[string]string{}
 	for _, agent := range agents {
 		t.Run(agent, func(t *testing.T) {
 			s := newSide(t, agent)
@@ -54,11 +54,11 @@ func TestRestartAll(t *testing.T) {
 					t.Errorf("%s has the logs %q, %v", name, logs, err)
 				}
 			}
-			told[agent] = lifeOf(after)
+			reported[agent] = lifeOf(after)
 			s.MustRun("delete", "pod", "again", "--timeout=1m")
 		})
 	}
-	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+	if diff := cmp.Diff(reported["kubelet"], reported["numalet"]); diff != "" {
 		t.Errorf("-kubelet +numalet:\n%s", diff)
 	}
 }

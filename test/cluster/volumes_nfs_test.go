@@ -28,15 +28,15 @@ for at; do :; done
 // TestNFS: both agents call mount(8) in the same way for exports of pods and of persistent volumes;
 // containers get them alike, and they are unmounted with the pods.
 func TestNFS(t *testing.T) {
-	told := map[string][]string{}
+	reported := map[string][]string{}
 	for _, agent := range agents {
-		t.Run(agent, func(t *testing.T) { told[agent] = nfsMounts(t, agent) })
+		t.Run(agent, func(t *testing.T) { reported[agent] = nfsMounts(t, agent) })
 	}
 	want := []string{"-t nfs -o nfsvers=4.2,noatime s:/y AT", "-t nfs -o ro [fd00::1]:/x AT",
 		"-t nfs -o ro s:/z AT", "asked: true",
 		"claimed: false", "named: true"}
 	for _, agent := range agents {
-		if diff := cmp.Diff(want, told[agent]); diff != "" {
+		if diff := cmp.Diff(want, reported[agent]); diff != "" {
 			t.Errorf("%s: -want +got\n%s", agent, diff)
 		}
 	}

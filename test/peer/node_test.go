@@ -132,8 +132,8 @@ func (n *node) exits() {
 	for i := range n.settings.singles {
 		name := fmt.Sprintf("exit%d", i)
 		n.create(n.pod(name, "--exit=0", "--after=500ms"))
-		told := n.when("ended", n.ended, name)
-		took = append(took, ms(told.Sub(n.when("exited", n.exit, name))))
+		reported := n.when("ended", n.ended, name)
+		took = append(took, ms(reported.Sub(n.when("exited", n.exit, name))))
 		n.remove(name)
 		n.when("gone", n.gone, name)
 	}

@@ -79,7 +79,7 @@ func (n *node) answered() {
 		{"probe_to_ready_p50_ms", "/ready/", "ready", n.ready},
 		{"probe_to_stop_p50_ms", "/live/", "stopped", n.exit},
 	} {
-		p.turn()
+		p.nextRound()
 		var took []float64
 		for _, name := range names {
 			seen := n.when(of.what, of.seen, name)
@@ -97,28 +97,28 @@ func (n *node) answered() {
 
 // prober answers the probes of pods that are alive and not ready at first, then ready, then dead.
 type prober struct {
-	mu    sync.Mutex
-	turns int
-	at    map[string]time.Time // when it gave the answer that changes something, by path
+	mu     sync.Mutex
+	rounds int
+	at     map[string]time.Time // when it gave the answer that changes something, by path
 }
 
 // ServeHTTP implements http.Handler.
 func (p *prober) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ready, dies := strings.HasPrefix(r.URL.Path, "/ready/"), p.turns > 1
-	if _, is := p.at[r.URL.Path]; !is && (ready && p.turns > 0 || !ready && dies) {
+	ready, dies := strings.HasPrefix(r.URL.Path, "/ready/"), p.rounds > 1
+	if _, is := p.at[r.URL.Path]; !is && (ready && p.rounds > 0 || !ready && dies) {
 		p.at[r.URL.Path] = time.Now()
 	}
-	if ready && p.turns == 0 || !ready && dies {
+	if ready && p.rounds == 0 || !ready && dies {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
 
-func (p *prober) turn() {
+func (p *prober) nextRound() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.turns++
+	p.rounds++
 }
 
 func (p *prober) when(path string) time.Time {

@@ -217,12 +217,12 @@ func hasTest(folder, name string) bool {
 }
 
 // The fields without effect on the page are those that the event FieldsWithoutEffect names.
-func TestNoEffectIsTold(t *testing.T) {
+func TestNoEffectIsReported(t *testing.T) {
 	for of, rows := range readPage(t) {
 		for name, is := range rows {
-			if told := toldOf(of, name); told != (is.state == noEffect) {
+			if reported := isReported(of, name); reported != (is.state == noEffect) {
 				t.Errorf("%s.%s: the page says %q, and the event FieldsWithoutEffect names it: %v; "+
-					"correct the page or WithoutEffect", of, name, is.state, told)
+					"correct the page or WithoutEffect", of, name, is.state, reported)
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func TestNoEffectIsTold(t *testing.T) {
 
 // toldOf reports whether the event names the field for a pod in which every field is set, on a node
 // with every gate.
-func toldOf(of, name string) bool {
+func isReported(of, name string) bool {
 	pod := &v1.Pod{}
 	fill(reflect.ValueOf(&pod.Spec).Elem(), of, name)
 	for _, path := range WithoutEffect(pod, func(string) bool { return true }) {

@@ -38,9 +38,9 @@ func TestHeard(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				near, theirs := net.Pipe()
 				var got time.Duration
-				told := 0
+				calls := 0
 				ours := newHeard(near, func(_ net.Conn, silent time.Duration) {
-					told++
+					calls++
 					got = silent
 				})
 				time.Sleep(time.Second)
@@ -48,8 +48,8 @@ func TestHeard(t *testing.T) {
 				time.Sleep(test.silent)
 				ours.Close()
 				ours.Close()
-				if got != test.want || told > 1 {
-					t.Errorf("told %d times of %v, want %v", told, got, test.want)
+				if got != test.want || calls > 1 {
+					t.Errorf("told %d times of %v, want %v", calls, got, test.want)
 				}
 			})
 		})

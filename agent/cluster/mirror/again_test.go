@@ -14,14 +14,14 @@ import (
 func (n node) tells(phase v1.PodPhase) *v1.Pod {
 	n.Helper()
 	n.watch()
-	told := n.mirror().DeepCopy()
-	told.Status.Phase = phase
-	if _, err := n.api.CoreV1().Pods(told.Namespace).Update(n.Context(), told,
+	published := n.mirror().DeepCopy()
+	published.Status.Phase = phase
+	if _, err := n.api.CoreV1().Pods(published.Namespace).Update(n.Context(), published,
 		metav1.UpdateOptions{}); err != nil {
 		n.Fatal(err)
 	}
 	n.watch()
-	return told
+	return published
 }
 
 func change(before, after v1.PodPhase) podstatus.Change {
@@ -37,9 +37,9 @@ func TestBeginsAgain(t *testing.T) {
 	again := first
 	again.Again = true
 	for name, test := range map[string]struct {
-		told    v1.PodPhase
-		changes []podstatus.Change
-		anew    bool
+		published v1.PodPhase
+		changes   []podstatus.Change
+		anew      bool
 	}{
 		"after a failure": {v1.PodFailed, []podstatus.Change{change(v1.PodRunning, v1.PodFailed), again,
 			change(v1.PodPending, v1.PodRunning)}, true},
@@ -59,7 +59,7 @@ func TestBeginsAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := heard(t)
 				n.mirrors.Wrote(first)
-				was := n.tells(test.told)
+				was := n.tells(test.published)
 				for _, c := range test.changes {
 					n.mirrors.Wrote(c)
 					n.watch()

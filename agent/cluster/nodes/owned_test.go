@@ -38,7 +38,7 @@ func TestOwned(t *testing.T) {
 	}
 	o = open()
 	d = o.Devices(devicemanager.Inventory{})
-	if a, told := d.Allocatable["x.io/gpu"]; !told || !a.IsZero() || len(d.Dead) != 0 ||
+	if a, named := d.Allocatable["x.io/gpu"]; !named || !a.IsZero() || len(d.Dead) != 0 ||
 		len(d.Capacity) != 0 {
 		t.Errorf("after a restart, of a plugin of which nothing is known: %+v", d)
 	}

@@ -30,7 +30,7 @@ type api struct {
 	pods    map[string]*v1.Pod
 	log     []logged
 	oldest  int           // older versions have expired
-	turn    chan struct{} // closed and replaced when log or cut changes
+	changed chan struct{} // closed and replaced when log or cut changes
 	cut     int           // watches started before it end
 	refuse  []int         // status codes of the next requests
 	lists   int
@@ -44,7 +44,7 @@ type logged struct {
 }
 
 func newAPI(t *testing.T) *api {
-	a := &api{version: 10, pods: map[string]*v1.Pod{}, turn: make(chan struct{})}
+	a := &api{version: 10, pods: map[string]*v1.Pod{}, changed: make(chan struct{})}
 	a.Server = httptest.NewServer(http.HandlerFunc(a.answer))
 	t.Cleanup(func() { a.CloseClientConnections(); a.Close() })
 	return a
@@ -64,8 +64,8 @@ func (a *api) do(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
-	close(a.turn)
-	a.turn = make(chan struct{})
+	close(a.changed)
+	a.changed = make(chan struct{})
 }
 
 // put creates or changes a pod; change may be nil.
@@ -190,7 +190,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 	out := json.NewEncoder(w)
 	for {
 		a.mu.Lock()
-		log, turn, ended := slices.Clone(a.log), a.turn, me <= a.cut
+		log, changed, ended := slices.Clone(a.log), a.changed, me <= a.cut
 		a.mu.Unlock()
 		if ended {
 			return
@@ -203,7 +203,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 		}
 		w.(http.Flusher).Flush()
 		select {
-		case <-turn:
+		case <-changed:
 		case <-r.Context().Done():
 			return
 		}

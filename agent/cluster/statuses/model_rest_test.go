@@ -50,7 +50,7 @@ func (w *world) rest() error {
 }
 
 // settled checks what must hold once everything has arrived.
-func (w *world) settled() error {
+func (w *world) converged() error {
 	mirrored := map[string]bool{}
 	for _, uid := range w.order {
 		p := w.pods[uid]
@@ -148,7 +148,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 			continue
 		}
 		check(i, w.rest())
-		check(i, w.settled())
+		check(i, w.converged())
 		wrote := w.api.wrote
 		check(i, w.rest())
 		if w.api.wrote != wrote {

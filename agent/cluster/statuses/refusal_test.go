@@ -121,9 +121,9 @@ func unique(pod *v1.Pod) error {
 func TestRefusedStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a")
-		var told []string
+		var reported []string
 		w.tell = func(about runtime.Object, kind, reason, message string) {
-			told = append(told, strings.Join([]string{about.(*v1.Pod).Name, kind, reason, message}, " "))
+			reported = append(reported, strings.Join([]string{about.(*v1.Pod).Name, kind, reason, message}, " "))
 		}
 		s.valid = unique
 		w.Saw(s.set())
@@ -148,15 +148,15 @@ func TestRefusedStatus(t *testing.T) {
 		want := `a Warning PodStatusRefused The API server refuses the pod's status: Pod "a" is invalid: ` +
 			`status.containerStatuses[1].allocatedResourcesStatus[0].resources[1].resourceID: ` +
 			`Duplicate value: "gpu-1". Left out: status.containerStatuses[second].allocatedResourcesStatus`
-		if len(told) != 1 || told[0] != want {
-			t.Errorf("it told %q, want once %q", told, want)
+		if len(reported) != 1 || reported[0] != want {
+			t.Errorf("it told %q, want once %q", reported, want)
 		}
 		got, requests = says("three", "gpu-1", "gpu-2")
 		if len(got.ContainerStatuses[1].AllocatedResourcesStatus) != 1 || requests != "patch a" {
 			t.Errorf("after %s the API server has %+v", requests, got)
 		}
-		if says("four", "gpu-1", "gpu-1"); len(told) != 2 {
-			t.Errorf("it told %q", told)
+		if says("four", "gpu-1", "gpu-1"); len(reported) != 2 {
+			t.Errorf("it told %q", reported)
 		}
 	})
 }

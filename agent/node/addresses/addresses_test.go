@@ -128,29 +128,29 @@ func TestRun(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- a.Run(ctx) }()
 		for _, step := range []struct {
-			own    string
-			broken error
-			want   []v1.NodeAddress
-			told   bool
+			own      string
+			broken   error
+			want     []v1.NodeAddress
+			reported bool
 		}{
 			{},
-			{own: "10.0.0.1", told: true, want: both("10.0.0.1")},
+			{own: "10.0.0.1", reported: true, want: both("10.0.0.1")},
 			{own: "10.0.0.1", want: both("10.0.0.1")},
 			{broken: errors.New("no netlink"), want: both("10.0.0.1")},
 			{want: both("10.0.0.1")}, // an old address is better than none
-			{own: "10.0.0.2", told: true, want: both("10.0.0.2")},
+			{own: "10.0.0.2", reported: true, want: both("10.0.0.2")},
 		} {
 			s.own, s.broken = parse(step.own), step.broken
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
-			told := false
+			reported := false
 			select {
 			case <-changes:
-				told = true
+				reported = true
 			default:
 			}
-			if got := a.OfNode(); told != step.told || !slices.Equal(got, step.want) {
-				t.Errorf("%+v: %v, told %t", step, got, told)
+			if got := a.OfNode(); reported != step.reported || !slices.Equal(got, step.want) {
+				t.Errorf("%+v: %v, told %t", step, got, reported)
 			}
 		}
 		cancel()

@@ -112,8 +112,8 @@ func TestExplainFreeing(t *testing.T) {
 			time.Sleep(after)
 			w.look(t.Context())
 			e := w.Explain(t.Context(), "n1")
-			told := strings.Contains(e.Text(), "What ns/hog used is not all free yet\n")
-			if e.Awaits != awaits || e.Freeing != freeing || told != (freeing != "") {
+			reported := strings.Contains(e.Text(), "What ns/hog used is not all free yet\n")
+			if e.Awaits != awaits || e.Freeing != freeing || reported != (freeing != "") {
 				t.Errorf("it awaits %q and %q, and says\n%s", e.Awaits, e.Freeing, e.Text())
 			}
 		}

@@ -34,18 +34,18 @@ func TestVolumesThatAreSwapped(t *testing.T) {
 		"older kernel": {header + "/dev/sda2 partition 1 0 -2\n", older{mount.NewFakeMounter(nil)}, true},
 		"newer kernel": {header + "/dev/sda2 partition 1 0 -2\n", newer, false},
 	} {
-		dir, told := t.TempDir(), ""
+		dir, reported := t.TempDir(), ""
 		swaps := filepath.Join(t.TempDir(), "swaps")
 		if err := os.WriteFile(swaps, []byte(test.swaps), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		err := WarnOfSwap(swaps, dir, test.kernel, func(eventType, reason, message string) {
-			told += eventType + " " + reason + ": " + message
+			reported += eventType + " " + reason + ": " + message
 		})
 		const want = "Warning PossibleMemoryBackedVolumesOnDisk: The tmpfs noswap option is not " +
 			"supported."
-		if err != nil || strings.HasPrefix(told, want) != test.tells || !test.tells && told != "" {
-			t.Errorf("%s: told %q, %v", name, told, err)
+		if err != nil || strings.HasPrefix(reported, want) != test.tells || !test.tells && reported != "" {
+			t.Errorf("%s: told %q, %v", name, reported, err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) > 0 {
 			t.Errorf("%s: %v is left", name, left)

@@ -55,7 +55,7 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, odd := named(t, "first"), named(t, "second"), named(t, "odd")
 		from := &source{machine: first}
-		told := 0
+		reported := 0
 		current := machine.New(machine.Config{
 			Read: from.read,
 			Derive: func(m *topology.Machine) (machine.Hardware, error) {
@@ -76,12 +76,12 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 			synctest.Wait()
 			select {
 			case <-changed:
-				told++
+				reported++
 			default:
 			}
-			if got := current.Get().Machine; got != m || told != changes {
+			if got := current.Get().Machine; got != m || reported != changes {
 				t.Errorf("the machine is %s, changes %d; want %s and %d",
-					got.Name(), told, m.Name(), changes)
+					got.Name(), reported, m.Name(), changes)
 			}
 		}
 		time.Sleep(time.Minute)

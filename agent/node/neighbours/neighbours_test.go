@@ -25,8 +25,8 @@ func TestNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		n, err := New(Config{Root: link, Tell: func(m string) { told = append(told, m) }})
+		var reported []string
+		n, err := New(Config{Root: link, Tell: func(m string) { reported = append(reported, m) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,8 +37,8 @@ func TestNeighbours(t *testing.T) {
 					t.Errorf("%s: it runs: %t", when, got)
 				}
 			}
-			if len(told) != tellings {
-				t.Errorf("%s: told %q", when, told)
+			if len(reported) != tellings {
+				t.Errorf("%s: told %q", when, reported)
 			}
 			if n.Run() != want {
 				t.Errorf("%s: anybody runs: %t", when, !want)
@@ -68,8 +68,8 @@ func TestNeighbours(t *testing.T) {
 		if err := lock.Unlock(); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(told[0], other) {
-			t.Errorf("told %q", told[0])
+		if !strings.Contains(reported[0], other) {
+			t.Errorf("told %q", reported[0])
 		}
 	})
 }

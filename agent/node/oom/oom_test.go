@@ -50,9 +50,9 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kernel.Close()
-	told := make(chan string, 2)
+	reported := make(chan string, 2)
 	w := Watcher{Log: path, Tell: func(eventType, reason, message string) {
-		told <- eventType + " " + reason + ": " + message
+		reported <- eventType + " " + reason + ": " + message
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -61,7 +61,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case got := <-told:
+	case got := <-reported:
 		if want := "Warning SystemOOM: System OOM encountered, victim process: java, pid: 42"; got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}
@@ -82,8 +82,8 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(w.Log, []byte(record("6,1,2,-", "global_oom,", "java", 42)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Run(t.Context()); err != nil || len(told) > 0 {
-		t.Errorf("of an earlier kill it tells %d times, %v", len(told), err)
+	if err := w.Run(t.Context()); err != nil || len(reported) > 0 {
+		t.Errorf("of an earlier kill it tells %d times, %v", len(reported), err)
 	}
 	w.Log = filepath.Join(t.TempDir(), "none")
 	if err := w.Run(t.Context()); err != nil {

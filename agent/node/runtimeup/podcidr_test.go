@@ -13,19 +13,19 @@ import (
 // TestPodCIDR: the runtime is told a range once it is known, again while that fails, and anew when
 // the range is another.
 func TestPodCIDR(t *testing.T) {
-	var told []string
+	var reported []string
 	want, fails := "", error(nil)
 	p := PodCIDR{
 		Want: func() string { return want },
 		Tell: func(_ context.Context, cidr string) error {
-			told = append(told, cidr)
+			reported = append(reported, cidr)
 			return fails
 		},
 	}
 	for i, step := range []struct {
-		want  string
-		fails error
-		told  []string
+		want     string
+		fails    error
+		reported []string
 	}{
 		{"", nil, nil},
 		{"10.0.0.0/24", errors.New("away"), []string{"10.0.0.0/24"}},
@@ -36,9 +36,9 @@ func TestPodCIDR(t *testing.T) {
 		{"10.2.0.0/24", status.Error(codes.Unimplemented, "no"), []string{"10.2.0.0/24"}},
 		{"10.2.0.0/24", nil, nil},
 	} {
-		told, want, fails = nil, step.want, step.fails
-		if err := p.Look(t.Context()); err != nil || !slices.Equal(told, step.told) {
-			t.Errorf("%d, %q: told %q, %v; want %q", i, want, told, err, step.told)
+		reported, want, fails = nil, step.want, step.fails
+		if err := p.Look(t.Context()); err != nil || !slices.Equal(reported, step.reported) {
+			t.Errorf("%d, %q: told %q, %v; want %q", i, want, reported, err, step.reported)
 		}
 	}
 }

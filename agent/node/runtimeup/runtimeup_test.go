@@ -40,7 +40,7 @@ func TestStory(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- f.Run(ctx) }()
-		expect := func(after time.Duration, told bool, want string) {
+		expect := func(after time.Duration, reported bool, want string) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
@@ -51,8 +51,8 @@ func TestStory(t *testing.T) {
 			default:
 			}
 			why := strings.Join(f.Get().NotReady(time.Now()), "; ")
-			if got != told || why != want {
-				t.Errorf("told %v, want %v; not ready because %q, want %q", got, told, why, want)
+			if got != reported || why != want {
+				t.Errorf("told %v, want %v; not ready because %q, want %q", got, reported, why, want)
 			}
 		}
 		expect(time.Millisecond, true, "") // the images

@@ -32,12 +32,12 @@ type node struct {
 	changed   chan struct{}
 	registry  metrics.KubeRegistry
 
-	mu     sync.Mutex // guards the fields below
-	pods   map[types.UID]*v1.Pod
-	clings bool                       // pods that were told to end stay
-	ends   func(*v1.Pod)              // of each; nil: nothing
-	told   func(context.Context) bool // nil: everybody knows of all ends
-	log    []string
+	mu       sync.Mutex // guards the fields below
+	pods     map[types.UID]*v1.Pod
+	clings   bool                       // pods that were told to end stay
+	ends     func(*v1.Pod)              // of each; nil: nothing
+	reported func(context.Context) bool // nil: everybody knows of all ends
+	log      []string
 }
 
 // start runs a manager with these waves, of seconds, and a pod for each.
@@ -123,9 +123,9 @@ func (n *node) end(p *v1.Pod, grace time.Duration) {
 
 func (n *node) knows(ctx context.Context) bool {
 	n.mu.Lock()
-	told := n.told
+	reported := n.reported
 	n.mu.Unlock()
-	return told == nil || told(ctx)
+	return reported == nil || reported(ctx)
 }
 
 func (n *node) cling() {
@@ -262,14 +262,14 @@ func gauge(t *testing.T, r metrics.KubeRegistry, name string) float64 {
 }
 
 // The machine goes down when others know how the pods have ended, or could not be told in time.
-func TestOthersAreTold(t *testing.T) {
+func TestOthersAreReported(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		b := system(t)
 		n := start(t, b, two...)
 		n.inhibits(1)
 		asked, answer := make(chan time.Duration, 1), make(chan bool)
 		n.mu.Lock()
-		n.told = func(ctx context.Context) bool {
+		n.reported = func(ctx context.Context) bool {
 			until, _ := ctx.Deadline()
 			asked <- time.Until(until)
 			return <-answer
@@ -288,7 +288,7 @@ func TestOthersAreTold(t *testing.T) {
 }
 
 // What an earlier run recorded is told by the metrics.
-func TestLastShutdownIsTold(t *testing.T) {
+func TestLastShutdownIsReported(t *testing.T) {
 	r := metrics.NewKubeRegistry()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, FileName), []byte(

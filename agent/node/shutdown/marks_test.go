@@ -56,7 +56,7 @@ func TestMarked(t *testing.T) {
 	}
 	n.mu.Unlock()
 	b.Prepare(true)
-	told := func(pods int) {
+	reported := func(pods int) {
 		t.Helper()
 		n.eventually(fmt.Sprint(pods, " pods are told"), func() bool {
 			n.mu.Lock()
@@ -64,7 +64,7 @@ func TestMarked(t *testing.T) {
 			return len(marked) == pods
 		})
 	}
-	told(2)
+	reported(2)
 	if want := "pod0 within 20s, "; pendingKills(t, n.dir, "boot") != want {
 		t.Errorf("the next run ends %s; want %s", pendingKills(t, n.dir, "boot"), want)
 	}
@@ -73,7 +73,7 @@ func TestMarked(t *testing.T) {
 	delete(n.pods, "pod2")
 	n.mu.Unlock()
 	await.Wake(n.changed)
-	told(3)
+	reported(3)
 	n.gone()
 	n.inhibits(0)
 	slices.Sort(marked)

@@ -115,9 +115,9 @@ type world struct {
 // life is a pod's.
 type life struct {
 	candidate
-	told bool // in this shutdown
-	runs bool
-	left bool // something of it
+	reported bool // in this shutdown
+	runs     bool
+	left     bool // something of it
 }
 
 // TestWalk holds what is done against what happened, over random shutdowns:
@@ -150,7 +150,7 @@ func TestWalk(t *testing.T) {
 				if p.runs {
 					in.pods = append(in.pods, p.candidate)
 				}
-				if p.told && p.left {
+				if p.reported && p.left {
 					in.left.Insert(uid)
 				}
 			}
@@ -181,7 +181,7 @@ func (w *world) happens(random *rand.Rand) (h heard) {
 			delete(w.pods, uid)
 		case !p.runs && random.IntN(3) == 0:
 			p.left = false
-		case p.told && random.IntN(4) == 0, random.IntN(30) == 0:
+		case p.reported && random.IntN(4) == 0, random.IntN(30) == 0:
 			p.runs = false
 		}
 	}
@@ -206,7 +206,7 @@ func (w *world) check(t *testing.T, before, after state, h heard, did []effect) 
 	if begins {
 		w.since, w.ended = w.now, nil
 		for _, p := range w.pods {
-			p.told = false
+			p.reported = false
 		}
 	}
 	asks := h.kind == found && !h.preparing || h.kind == signaled && !h.preparing && before.down != nil
@@ -244,17 +244,17 @@ func (w *world) check(t *testing.T, before, after state, h heard, did []effect) 
 func (w *world) checkEnd(t *testing.T, before, after state, e effect) {
 	t.Helper()
 	p := w.pods[e.pod]
-	if after.down == nil || p.told {
+	if after.down == nil || p.reported {
 		t.Errorf("pod %s ends twice or without a shutdown", e.pod)
 	}
-	p.told = true
+	p.reported = true
 	wave := after.down.waves[e.pod]
 	if wave < p.wave || e.grace > max(leastGrace, min(p.own, w.waves[min(wave, len(w.waves)-1)].Grace)) ||
 		e.grace < leastGrace {
 		t.Errorf("pod %s of wave %d ends in wave %d within %v", e.pod, p.wave, wave, e.grace)
 	}
 	for _, other := range w.pods {
-		if o, told := after.down.waves[other.uid]; other.left && told && o < wave &&
+		if o, reported := after.down.waves[other.uid]; other.left && reported && o < wave &&
 			before.down != nil && before.down.at == o && w.now.Before(before.down.until) {
 			t.Errorf("pod %s of wave %d ends while pod %s of wave %d has time", e.pod, wave, other.uid, o)
 		}
@@ -271,7 +271,7 @@ func (w *world) checkRelease(t *testing.T, over bool) {
 		t.Error("released again")
 	}
 	for _, p := range w.pods {
-		if p.runs && !p.told {
+		if p.runs && !p.reported {
 			t.Errorf("released before pod %s was told to end", p.uid)
 		}
 	}

@@ -70,8 +70,8 @@ func TestRun(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	told := int64(0)
-	for buf := make([]byte, 100); ; told++ {
+	reported := int64(0)
+	for buf := make([]byte, 100); ; reported++ {
 		if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("told %q", buf[:n])
 		}
 	}
-	if told != ill-1 {
-		t.Errorf("told %d times, want %d", told, ill-1)
+	if reported != ill-1 {
+		t.Errorf("told %d times, want %d", reported, ill-1)
 	}
 }

@@ -308,7 +308,7 @@ func TestAdmittedWithinAMomentOfTheCause(t *testing.T) {
 }
 
 // A waiting pod tells why once, however often it is looked at.
-func TestWaitingIsToldOnce(t *testing.T) {
+func TestWaitingIsReportedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{}
 		d := open(t, dir, p, roomy(1000))

@@ -161,13 +161,13 @@ func TestSilentPluginKeepsTheLineOnce(t *testing.T) {
 		p := newPairs(8)
 		p.hangs = true
 		var mu sync.Mutex
-		var told []string
+		var reported []string
 		d := open(t, dir, &p.plugins, func(c *Config) {
 			c.Plugins = p
 			c.Unadvised = func(pod *v1.Pod, key allocation.AskKey, err error) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, fmt.Sprintf("%s %s: %v", pod.Name, key.Container, err))
+				reported = append(reported, fmt.Sprintf("%s %s: %v", pod.Name, key.Container, err))
 			}
 		})
 		defer d.stop()
@@ -186,8 +186,8 @@ func TestSilentPluginKeepsTheLineOnce(t *testing.T) {
 		want := []string{"a main: context deadline exceeded",
 			"b main: asked about default/a it said: context deadline exceeded",
 			"c main: asked about default/a it said: context deadline exceeded"}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q", told)
+		if !slices.Equal(reported, want) {
+			t.Errorf("told %q", reported)
 		}
 		record, _ := d.queue.Explained(t.Context(), "default", "c")
 		if len(record.Remarks.Ignored) != 1 {

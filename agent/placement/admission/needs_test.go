@@ -18,18 +18,18 @@ import (
 
 // needs is an API server of which is known what each pod lacks.
 type needs struct {
-	mu     sync.Mutex
-	lacks  map[types.UID]decide.Lack
-	begun  map[types.UID]bool
-	told   chan struct{} // closed by each change, and made anew
-	looked int
-	looks  map[types.UID]int // that are under way
-	early  []types.UID       // End was called before Look returned
+	mu      sync.Mutex
+	lacks   map[types.UID]decide.Lack
+	begun   map[types.UID]bool
+	changed chan struct{} // closed by each change, and made anew
+	looked  int
+	looks   map[types.UID]int // that are under way
+	early   []types.UID       // End was called before Look returned
 }
 
 func newNeeds() *needs {
 	return &needs{lacks: map[types.UID]decide.Lack{}, begun: map[types.UID]bool{},
-		looks: map[types.UID]int{}, told: make(chan struct{})}
+		looks: map[types.UID]int{}, changed: make(chan struct{})}
 }
 
 // set changes what a pod lacks.
@@ -37,8 +37,8 @@ func (n *needs) set(pod types.UID, l decide.Lack) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lacks[pod] = l
-	close(n.told)
-	n.told = make(chan struct{})
+	close(n.changed)
+	n.changed = make(chan struct{})
 }
 
 func (n *needs) Begin(pod *v1.Pod) {
@@ -64,20 +64,20 @@ func (n *needs) Lack(pod *v1.Pod) decide.Lack {
 func (n *needs) now(pod types.UID) (decide.Lack, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.lacks[pod], n.told
+	return n.lacks[pod], n.changed
 }
 
 func (n *needs) Look(ctx context.Context, pod *v1.Pod) {
 	n.looking(pod.UID, 1)
 	defer n.looking(pod.UID, -1)
 	for ctx.Err() == nil {
-		l, told := n.now(pod.UID)
+		l, changed := n.now(pod.UID)
 		if !l.Unknown {
 			return
 		}
 		select {
 		case <-ctx.Done():
-		case <-told:
+		case <-changed:
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestReleaseWhileBusy(t *testing.T) {
 
 // A release ends with Released, once nothing is recorded any more: of a pod that was admitted, of
 // one that waits, and of one that nothing is known of. Until then a submission is ignored.
-func TestReleaseIsTold(t *testing.T) {
+func TestReleaseIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		d := open(t, dir, &plugins{}, nil)
 		defer d.stop()

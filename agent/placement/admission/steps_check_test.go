@@ -160,7 +160,7 @@ func (w *walk) entries(all *sums) {
 // lines checks that of each resource one plugin's preference is asked for at a time, that guesses are
 // of those only who are asked about or stand in line, and that nobody stands there for nothing.
 func (w *walk) lines() {
-	turns := map[string]types.UID{}
+	slots := map[string]types.UID{}
 	a := &w.desk.queue.admitter
 	for _, e := range a.pods.Order {
 		if e.Guesses() && !e.Undecided() {
@@ -181,10 +181,10 @@ func (w *walk) lines() {
 				w.seen["others go on"]++
 				continue
 			}
-			if other, taken := turns[name]; taken {
+			if other, taken := slots[name]; taken {
 				w.failf("%s and %s have the turn for %s", other, e.Pod.UID, name)
 			}
-			turns[name] = e.Pod.UID
+			slots[name] = e.Pod.UID
 		}
 		if e.Chosen.All(e.Pod, open) != nil {
 			w.failf("%s is asked about %s, of which all its devices are chosen", e.Pod.UID, open)

@@ -22,7 +22,7 @@ func (w *walk) hear() {
 		w.tell("  %s: %s %s %s", r.Pod.UID, r.Outcome, r.Reason, r.Message)
 		t := w.find(r.Pod.UID)
 		if r.Outcome == decide.Released {
-			w.told(r.Pod.UID)
+			w.reported(r.Pod.UID)
 			continue
 		}
 		switch {
@@ -60,7 +60,7 @@ func (w *walk) hear() {
 }
 
 // told takes that a pod is released.
-func (w *walk) told(uid types.UID) {
+func (w *walk) reported(uid types.UID) {
 	if !w.releasing[uid] {
 		w.failf("%s is released, and nobody has asked for that", uid)
 	}

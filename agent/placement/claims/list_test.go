@@ -79,8 +79,8 @@ func TestListAndForget(t *testing.T) {
 		n.expect(t, "settled uid-p")
 		why := "ResourceClaimForgotten: ResourceClaim a is not unprepared on this node: an " +
 			"administrator had it forgotten; DRA driver gpu.example.com may still have its devices prepared"
-		if want := []string{"ResourceClaim a " + why, "Pod p " + why}; !slices.Equal(n.told, want) {
-			t.Errorf("told %q\nwant %q", n.told, want)
+		if want := []string{"ResourceClaim a " + why, "Pod p " + why}; !slices.Equal(n.reported, want) {
+			t.Errorf("told %q\nwant %q", n.reported, want)
 		}
 		if code, text = ask(n.Manager, http.MethodPost, "/claims/forget", question); code !=
 			http.StatusNotFound || !strings.HasPrefix(text, "ns/a: no pod of this node") {

@@ -52,7 +52,7 @@ type node struct {
 	// unanswered: the API server cannot be reached.
 	unanswered bool
 	known      bool
-	told       []string
+	reported   []string
 	change     chan struct{}
 	booted     time.Time
 	// reach replaces what calls come to; nil: they succeed but for fail and hang.
@@ -79,7 +79,7 @@ func (n *node) start(t *testing.T) {
 			Unprepared: func(uid types.UID) { n.note("settled %s", uid) },
 			Tell: func(o runtime.Object, _, reason, message string) {
 				ref, _ := o.(*v1.ObjectReference)
-				n.set(func() { n.told = append(n.told, ref.Kind+" "+ref.Name+" "+reason+": "+message) })
+				n.set(func() { n.reported = append(n.reported, ref.Kind+" "+ref.Name+" "+reason+": "+message) })
 			},
 		}})
 	if err != nil {

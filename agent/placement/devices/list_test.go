@@ -89,11 +89,11 @@ func TestToldWhenNobodyWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var reported []string
 	c := Config{
 		Plugins: plugins, State: func() allocation.State { return allocation.State{} },
 		Machine: func() *topology.Machine { return nil },
-		Tell:    func(_, reason, message string) { told = append(told, reason+": "+message) },
+		Tell:    func(_, reason, message string) { reported = append(reported, reason+": "+message) },
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -109,7 +109,7 @@ func TestToldWhenNobodyWaits(t *testing.T) {
 	}
 	want := "DeviceCordoned: Device gpu-0 of example.com/gpu is not given to new containers: hot\n" +
 		"DeviceUncordoned: Device gpu-0 of example.com/gpu is given to new containers again"
-	if got := strings.Join(told, "\n"); got != want {
+	if got := strings.Join(reported, "\n"); got != want {
 		t.Errorf("told\n%s\nwant\n%s", got, want)
 	}
 }

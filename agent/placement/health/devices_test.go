@@ -25,7 +25,7 @@ func inventoryOf(text string) devicemanager.Inventory {
 }
 
 // Each step is an inventory and the events that it causes.
-func TestDeviceHealthIsToldOnce(t *testing.T) {
+func TestDeviceHealthIsReportedOnce(t *testing.T) {
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
 		Containers: map[string]allocation.Container{"main": {
 			allocation.Devices{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}},
@@ -44,7 +44,7 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var inventory devicemanager.Inventory
-			var told []string
+			var reported []string
 			refreshed := 0
 			h := &devices{cfg: Config{
 				Inventory: func() devicemanager.Inventory { return inventory },
@@ -55,14 +55,14 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 				Tell: func(_ *v1.Pod, _, reason, message string) {
 					ids, _, _ := strings.Cut(message, " of example.com/gpu")
 					_, ids, _ = strings.Cut(ids, ": device ")
-					told = append(told, reason+" "+ids)
+					reported = append(reported, reason+" "+ids)
 				},
 			}}
 			for i, s := range steps {
 				inventory = inventoryOf(s[0])
-				told, refreshed = nil, 0
+				reported, refreshed = nil, 0
 				h.round(klog.Background())
-				if got := strings.Join(told, "; "); got != s[1] {
+				if got := strings.Join(reported, "; "); got != s[1] {
 					t.Errorf("step %d (%s): told %q, want %q", i, s[0], got, s[1])
 				}
 				if s[1] != "" && refreshed != 1 {
@@ -87,7 +87,7 @@ func TestHealthOfEndedContainers(t *testing.T) {
 		InitContainerStatuses: []v1.ContainerStatus{{Name: "init", State: ended}},
 		ContainerStatuses:     []v1.ContainerStatus{{Name: "main"}, {Name: "done", State: ended}},
 	}
-	var told []string
+	var reported []string
 	h := &devices{cfg: Config{
 		Inventory: func() devicemanager.Inventory { return inventoryOf("a!") },
 		State: func() allocation.State {
@@ -100,12 +100,12 @@ func TestHealthOfEndedContainers(t *testing.T) {
 		Refresh: func(types.UID) {},
 		Tell: func(_ *v1.Pod, _, _, message string) {
 			container, _, _ := strings.Cut(message, ":")
-			told = append(told, container)
+			reported = append(reported, container)
 		},
 	}}
 	h.round(klog.Background())
-	if !slices.Equal(told, []string{"Container main"}) {
-		t.Errorf("told of %q", told)
+	if !slices.Equal(reported, []string{"Container main"}) {
+		t.Errorf("told of %q", reported)
 	}
 }
 

@@ -50,13 +50,13 @@ func TestDriversSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, changes, stop := running(t, dir)
 		defer stop()
-		is := func(want v1.ResourceHealthStatus, words string, told int32) {
+		is := func(want v1.ResourceHealthStatus, words string, reported int32) {
 			t.Helper()
 			synctest.Wait()
 			got, why := d.Of(gpu0)
-			if n := changes.Load(); got != want || why != words || n != told {
+			if n := changes.Load(); got != want || why != words || n != reported {
 				t.Errorf("it is %s, %q, told %d times; want %s, %q, %d times", got, why, n, want, words,
-					told)
+					reported)
 			}
 		}
 		is("Unknown", "", 0)
@@ -151,13 +151,13 @@ func TestClaimsHealth(t *testing.T) {
 			t.Error("two devices of a claim have one id, which the API server refuses")
 		}
 	}
-	told := Amiss(&v1.Pod{}, pod, from, nil)
+	reported := Amiss(&v1.Pod{}, pod, from, nil)
 	const hotWords = "Container main: device gpu-0 of claim gpus: unhealthy, says driver gpu.example.com: " +
 		"it is hot; the container keeps running on it, delete the pod to have another one chosen"
 	const unknown = "Container main: device gpu-1 of claim gpus: health unknown, driver " +
 		"gpu.example.com does not tell it; the container keeps running on it"
-	if len(told) < 2 || !cmp.Equal(told[:2], []string{hotWords, unknown}) &&
-		!cmp.Equal(told[:2], []string{unknown, hotWords}) {
-		t.Errorf("told are %q", told)
+	if len(reported) < 2 || !cmp.Equal(reported[:2], []string{hotWords, unknown}) &&
+		!cmp.Equal(reported[:2], []string{unknown, hotWords}) {
+		t.Errorf("told are %q", reported)
 	}
 }

@@ -28,7 +28,7 @@ type failing struct {
 	pod       *v1.Pod
 	held      allocation.Pod
 	status    v1.PodStatus
-	told      []string
+	reported  []string
 	ended     []string
 	refreshed int
 }
@@ -60,7 +60,7 @@ func newFailing(t *testing.T, dir string, policies ...string) *failing {
 		Status:    func(types.UID) v1.PodStatus { return f.status },
 		Refresh:   func(types.UID) { f.refreshed++ },
 		Tell: func(_ *v1.Pod, _, reason, message string) {
-			f.told = append(f.told, reason+" "+message)
+			f.reported = append(f.reported, reason+" "+message)
 		},
 	}, Book: book, Known: func(uid types.UID) bool { return uid == "p" },
 		End: func(pod *v1.Pod, message string, grace time.Duration) {
@@ -85,7 +85,7 @@ func (f *failing) runs(id string) {
 
 func (f *failing) looks(t *testing.T, after time.Duration, inventory string) (due time.Duration) {
 	time.Sleep(after)
-	f.told, f.ended, f.refreshed = nil, nil, 0
+	f.reported, f.ended, f.refreshed = nil, nil, 0
 	f.inventory = inventoryOf(inventory)
 	return time.Until(f.look(t.Context()))
 }
@@ -96,18 +96,18 @@ func TestContainersAreCondemnedOnce(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFailing(t, dir, "restart-container")
-		if due := f.looks(t, 0, "a b!"); due != time.Minute || len(f.told) != 1 ||
-			!strings.HasPrefix(f.told[0], "DeviceFailurePlanned Container main is restarted in 1m0s") ||
-			!strings.Contains(f.told[0], "device b of example.com/gpu is unhealthy, says the device plugin (") {
-			t.Errorf("due in %s, told %q", due, f.told)
+		if due := f.looks(t, 0, "a b!"); due != time.Minute || len(f.reported) != 1 ||
+			!strings.HasPrefix(f.reported[0], "DeviceFailurePlanned Container main is restarted in 1m0s") ||
+			!strings.Contains(f.reported[0], "device b of example.com/gpu is unhealthy, says the device plugin (") {
+			t.Errorf("due in %s, told %q", due, f.reported)
 		}
 		if f.looks(t, 59*time.Second, "a b!"); f.Failures.cfg.Book.Condemned("p") != nil {
 			t.Error("condemned before its time")
 		}
 		f.looks(t, time.Second, "a b!")
 		if got := f.cfg.Book.Condemned("p"); got["c1"] == "" || len(got) != 1 || f.refreshed != 1 ||
-			len(f.told) != 1 {
-			t.Errorf("condemned are %q, %d times looked at, told %q", got, f.refreshed, f.told)
+			len(f.reported) != 1 {
+			t.Errorf("condemned are %q, %d times looked at, told %q", got, f.refreshed, f.reported)
 		}
 		f = newFailing(t, dir, "restart-container") // the agent is killed, and its plugin not back yet
 		if got := f.cfg.Book.Condemned("p"); got["c1"] == "" {
@@ -118,8 +118,8 @@ func TestContainersAreCondemnedOnce(t *testing.T) {
 		f.looks(t, time.Second, "a b!")
 		f.runs("c2")
 		f.looks(t, time.Hour, "a b!")
-		if got := f.cfg.Book.Condemned("p"); got["c2"] != "" || len(f.told) != 0 {
-			t.Errorf("then condemned are %q, told %q", got, f.told)
+		if got := f.cfg.Book.Condemned("p"); got["c2"] != "" || len(f.reported) != 0 {
+			t.Errorf("then condemned are %q, told %q", got, f.reported)
 		}
 		o, ok := f.cfg.Book.Outlooks()[failure.Device{Pod: "p", Container: "main",
 			Resource: "example.com/gpu", ID: "b"}]

@@ -27,7 +27,7 @@ type plugins struct {
 	mu        sync.Mutex
 	inventory devicemanager.Inventory
 	answer    func(ctx context.Context, resource string) error
-	told      []string
+	reported  []string
 }
 
 func (p *plugins) Inventory() devicemanager.Inventory {
@@ -39,7 +39,7 @@ func (p *plugins) Inventory() devicemanager.Inventory {
 func (p *plugins) Released(ctx context.Context, resource string, ids []string,
 	by holder.Holder) error {
 	p.mu.Lock()
-	p.told = append(p.told, fmt.Sprint(by.Namespace, "/", by.Pod, "/", by.UID, " ", ids))
+	p.reported = append(p.reported, fmt.Sprint(by.Namespace, "/", by.Pod, "/", by.UID, " ", ids))
 	answer := p.answer
 	p.mu.Unlock()
 	if answer == nil {
@@ -130,7 +130,7 @@ func (d *desk) offer(wish devicemanager.ReleasedWish, resources ...string) {
 }
 
 // is checks what plugins were told, in whatever order, and what is owed still.
-func (d *desk) is(told string, owed ...string) {
+func (d *desk) is(reported string, owed ...string) {
 	d.t.Helper()
 	synctest.Wait()
 	var left []string
@@ -138,12 +138,12 @@ func (d *desk) is(told string, owed ...string) {
 		left = append(left, fmt.Sprint(o.Name, " ", o.IDs))
 	}
 	d.plugins.mu.Lock()
-	got := slices.Clone(d.plugins.told)
-	d.plugins.told = nil
+	got := slices.Clone(d.plugins.reported)
+	d.plugins.reported = nil
 	d.plugins.mu.Unlock()
 	slices.Sort(got)
-	if text := strings.Join(got, ", "); text != told {
-		d.t.Errorf("plugins were told %s, want %s", text, told)
+	if text := strings.Join(got, ", "); text != reported {
+		d.t.Errorf("plugins were told %s, want %s", text, reported)
 	}
 	if !slices.Equal(left, owed) {
 		d.t.Errorf("owed are %q, want %q", left, owed)
@@ -206,7 +206,7 @@ func TestRefused(t *testing.T) {
 		d.is(tellsA, "a [gpu-0 gpu-1]")
 		time.Sleep(patience - 2*pause)
 		synctest.Wait()
-		d.plugins.told = nil
+		d.plugins.reported = nil
 		d.drop("b")
 		time.Sleep(pause)
 		d.is(tellsA+", "+tellsB, "b [gpu-2]")
@@ -234,7 +234,7 @@ func TestAwayDoesNotCount(t *testing.T) {
 		d.is(tellsA, "a [gpu-0 gpu-1]")
 		time.Sleep(patience + pause)
 		synctest.Wait()
-		d.plugins.told = nil
+		d.plugins.reported = nil
 		if d.is(""); len(d.gaveUp) != 1 {
 			t.Errorf("given up: %q", d.gaveUp)
 		}
@@ -258,7 +258,7 @@ func TestHung(t *testing.T) {
 		d.is(tellsA+", "+tellsC, "a [gpu-0 gpu-1]", "b [gpu-2]")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		d.plugins.told = nil
+		d.plugins.reported = nil
 		d.is("")
 		if len(d.gaveUp) != 2 {
 			t.Errorf("given up: %q", d.gaveUp)
@@ -301,17 +301,17 @@ func TestUnwritten(t *testing.T) {
 			}, answer: func(context.Context, string) error { return c.answer }}
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			settled := 0
+			calls := 0
 			notifier := New(Config{
-				Store: broken, Plugins: p, Reassignable: func() { settled++ },
-				Tell: func(_, _, _ string) { settled++ },
+				Store: broken, Plugins: p, Reassignable: func() { calls++ },
+				Tell: func(_, _, _ string) { calls++ },
 			})
 			go func() { _ = notifier.Run(ctx) }()
 			time.Sleep(patience + 10*pause + pause/2)
 			synctest.Wait()
-			if settled > 0 || broken.commits < 5 || c.tells != (len(p.told) > 5) {
-				t.Errorf("%v: settled %d times, written %d times, told %d times", c, settled,
-					broken.commits, len(p.told))
+			if calls > 0 || broken.commits < 5 || c.tells != (len(p.reported) > 5) {
+				t.Errorf("%v: settled %d times, written %d times, told %d times", c, calls,
+					broken.commits, len(p.reported))
 			}
 			cancel()
 			synctest.Wait()

@@ -26,9 +26,9 @@ import (
 // above is a node whose cgroups are a directory.
 type above struct {
 	*Groups
-	mount  string
-	told   []string
-	active []*v1.Pod
+	mount    string
+	reported []string
+	active   []*v1.Pod
 }
 
 func newAbove(t *testing.T, percent int64, enforced ...string) *above {
@@ -65,7 +65,7 @@ func newAbove(t *testing.T, percent int64, enforced ...string) *above {
 		Active:    func() []*v1.Pod { return a.active },
 		Processes: func() int64 { return 30000 }, Percent: percent,
 		Tell: func(kind, reason, message string) {
-			a.told = append(a.told, fmt.Sprintf("%s %s: %s", kind, reason, message))
+			a.reported = append(a.reported, fmt.Sprintf("%s %s: %s", kind, reason, message))
 		},
 	})
 	return a
@@ -88,7 +88,7 @@ func TestLimitsOfAllPods(t *testing.T) {
 	for _, tt := range []struct {
 		enforced     []string
 		memory, pids string
-		told         []string
+		reported     []string
 	}{
 		{[]string{"none"}, "8589934592", "30000", []string{
 			"Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods"}},
@@ -105,8 +105,8 @@ func TestLimitsOfAllPods(t *testing.T) {
 			t.Errorf("%v: memory.max %s, pids.max %s; want %s and %s", tt.enforced, memory, pids,
 				tt.memory, tt.pids)
 		}
-		if !slices.Equal(a.told, tt.told) {
-			t.Errorf("%v: told %q, want %q", tt.enforced, a.told, tt.told)
+		if !slices.Equal(a.reported, tt.reported) {
+			t.Errorf("%v: told %q, want %q", tt.enforced, a.reported, tt.reported)
 		}
 		if len(tt.enforced) > 1 && a.file(t, "daemons/memory.max") != "1073741824" {
 			t.Errorf("daemons have %s", a.file(t, "daemons/memory.max"))
@@ -134,28 +134,28 @@ func TestRefusedLimits(t *testing.T) {
 		}
 		const failed = "Warning FailedNodeAllocatableEnforcement: " +
 			`Failed to update Node Allocatable Limits "/kubepods": `
-		if len(a.told) != 1 || !strings.HasPrefix(a.told[0], failed) {
-			t.Errorf("told %q, want one %q", a.told, failed)
+		if len(a.reported) != 1 || !strings.HasPrefix(a.reported[0], failed) {
+			t.Errorf("told %q, want one %q", a.reported, failed)
 		}
 		time.Sleep(time.Minute)
-		if err := a.Update(t.Context()); err == nil || len(a.told) != 2 {
-			t.Errorf("a minute later: %v, told %q", err, a.told)
+		if err := a.Update(t.Context()); err == nil || len(a.reported) != 2 {
+			t.Errorf("a minute later: %v, told %q", err, a.reported)
 		}
 		if err := os.Remove(refused); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		err := a.Update(t.Context())
-		if err != nil || len(a.told) != 3 || !strings.HasPrefix(a.told[2], "Normal") {
-			t.Errorf("once it is not refused: %v, told %q", err, a.told)
+		if err != nil || len(a.reported) != 3 || !strings.HasPrefix(a.reported[2], "Normal") {
+			t.Errorf("once it is not refused: %v, told %q", err, a.reported)
 		}
 	})
 	b := newAbove(t, 0, "system-reserved")
 	if err := os.RemoveAll(filepath.Join(b.mount, "daemons")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Start(t.Context()); err == nil || len(b.told) != 2 {
-		t.Errorf("without the daemons' cgroup: %v, told %q", err, b.told)
+	if err := b.Start(t.Context()); err == nil || len(b.reported) != 2 {
+		t.Errorf("without the daemons' cgroup: %v, told %q", err, b.reported)
 	}
 }
 
@@ -187,8 +187,8 @@ func TestGroupsAreKept(t *testing.T) {
 		if update(); a.file(t, file) != before {
 			t.Errorf("after a minute %s is %s, and was %s", file, a.file(t, file), before)
 		}
-		if err := a.ensure(t.Context()); err != nil || len(a.told) != 1 {
-			t.Errorf("told %q, %v", a.told, err)
+		if err := a.ensure(t.Context()); err != nil || len(a.reported) != 1 {
+			t.Errorf("told %q, %v", a.reported, err)
 		}
 	})
 }

@@ -24,7 +24,7 @@ import (
 func TestACgroupThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		told := func() int {
+		reported := func() int {
 			text := log.GetSink().(ktesting.Underlier).GetBuffer().String()
 			return strings.Count(text, "cannot be read")
 		}
@@ -57,8 +57,8 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 				t.Errorf("%d containers lack something", lacking)
 			}
 		}
-		if unread != 3 || told() != 1 {
-			t.Errorf("counted %d times, told %d times, want 3 and 1", unread, told())
+		if unread != 3 || reported() != 1 {
+			t.Errorf("counted %d times, told %d times, want 3 and 1", unread, reported())
 		}
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
@@ -67,8 +67,8 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 		round()
 		unreadable()
 		round()
-		if unread != 4 || told() != 2 {
-			t.Errorf("again: counted %d times, told %d times, want 4 and 2", unread, told())
+		if unread != 4 || reported() != 2 {
+			t.Errorf("again: counted %d times, told %d times, want 4 and 2", unread, reported())
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestUnreadablePodQuota(t *testing.T) {
 		}
 	}
 	text := log.GetSink().(ktesting.Underlier).GetBuffer().String()
-	if told := strings.Count(text, "cannot be read"); unread != 3 || told != 1 {
-		t.Errorf("counted %d times, told %d times", unread, told)
+	if reported := strings.Count(text, "cannot be read"); unread != 3 || reported != 1 {
+		t.Errorf("counted %d times, told %d times", unread, reported)
 	}
 }

@@ -45,17 +45,17 @@ func TestReleaseClaims(t *testing.T) {
 		"cancelled": {ctx: cancelled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told string
+			var reported string
 			claims := &claimsOf{err: test.err}
 			a := New(Config{Claims: claims, Tell: Tell{
 				Event: func(_ *v1.Pod, eventType, reason, message string) {
-					told += eventType + " " + reason + " " + message
+					reported += eventType + " " + reason + " " + message
 				}}})
 			pod := podtest.New("p", podtest.UID("uid-p"))
 			err := a.releaseClaims(test.ctx, pod)
-			if told != test.want || claims.pod != pod.UID ||
+			if reported != test.want || claims.pod != pod.UID ||
 				(err != nil) != (test.err != nil || test.ctx.Err() != nil) {
-				t.Errorf("told %q, %v, of pod %s; want %q", told, err, claims.pod, test.want)
+				t.Errorf("told %q, %v, of pod %s; want %q", reported, err, claims.pod, test.want)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // A conflict between plugins names both.
-func TestConflictsAreTold(t *testing.T) {
+func TestConflictsAreReported(t *testing.T) {
 	log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	tellConflicts(log, []allocation.DeviceSet{
 		{Resource: "example.com/gpu"}, {Resource: "example.com/none"},
@@ -52,7 +52,7 @@ func TestManyConflictsAreCounted(t *testing.T) {
 
 // A container that holds no devices of a resource that it asks for does not start. As with the
 // kubelet, limits count.
-func TestUnallocatedDevicesAreTold(t *testing.T) {
+func TestUnallocatedDevicesAreReported(t *testing.T) {
 	pod := podtest.New("1", podtest.Containers("main cpu=1 gpu=1 nic=2 zero=0"))
 	c := &pod.Spec.Containers[0]
 	gpu := allocation.DeviceSet{Resource: "example.com/gpu", IDs: []string{"a"}}

@@ -106,22 +106,22 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 
 // A truncated resolver configuration makes an event of the pod, and of the node if the node's own
 // configuration is the cause.
-func TestDNSIsTold(t *testing.T) {
-	var told []string
+func TestDNSIsReported(t *testing.T) {
+	var reported []string
 	about{&v1.Pod{}, Tell{
 		Event: func(_ *v1.Pod, _, reason, message string) {
-			told = append(told, "pod "+reason+" "+message)
+			reported = append(reported, "pod "+reason+" "+message)
 		},
 		Node: func(_, reason, message string) {
-			told = append(told, "node "+reason+" "+message)
+			reported = append(reported, "node "+reason+" "+message)
 		},
 	}, t.Context().Err}.dns([]cri.DNSProblem{
 		{Reason: "DNSConfigForming", Message: "x"},
 		{Reason: "MissingClusterDNS", Message: "p", Node: "n"},
 	})
 	want := []string{"pod DNSConfigForming x", "pod MissingClusterDNS p", "node MissingClusterDNS n"}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %q", told)
+	if !slices.Equal(reported, want) {
+		t.Errorf("told %q", reported)
 	}
 }
 

@@ -30,13 +30,13 @@ func (m *moody) Pods(ctx context.Context) ([]cri.Pod, error) {
 // TestHealthIsTold: health is published when the runtime is listed for the first time, when it has
 // not been for three minutes, whether it fails or hangs, and when it is again; and at no other
 // time.
-func TestHealthIsTold(t *testing.T) {
+func TestHealthIsReported(t *testing.T) {
 	for _, name := range []string{"fails", "hangs"} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { healthIsTold(t, name) }) })
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { healthIsReported(t, name) }) })
 	}
 }
 
-func healthIsTold(t *testing.T, how string) {
+func healthIsReported(t *testing.T, how string) {
 	over := make(chan struct{})
 	sick := map[string]func(context.Context) error{
 		"fails": func(context.Context) error { return errors.New("runtime is down") },
@@ -54,7 +54,7 @@ func healthIsTold(t *testing.T, how string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := mailbox.Subscribe(o.Health())
+	reported := mailbox.Subscribe(o.Health())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- o.Run(ctx) }()
@@ -63,7 +63,7 @@ func healthIsTold(t *testing.T, how string) {
 		synctest.Wait()
 		got := false
 		select {
-		case <-told:
+		case <-reported:
 			got = true
 		default:
 		}

@@ -151,8 +151,8 @@ func TestWorkersOwnReadSparesTheEvents(t *testing.T) {
 
 func TestTheOneWhoObservesIsNotTold(t *testing.T) {
 	for name, test := range map[string]struct {
-		read func(*PLEG, context.Context, types.UID) (cri.Pod, error)
-		told bool
+		read     func(*PLEG, context.Context, types.UID) (cri.Pod, error)
+		reported bool
 	}{
 		"Observe": {(*PLEG).Observe, false},
 		"Reread":  {(*PLEG).Reread, true},
@@ -171,11 +171,11 @@ func TestTheOneWhoObservesIsNotTold(t *testing.T) {
 				synctest.Wait()
 				select {
 				case <-o.Changes():
-					if !test.told {
+					if !test.reported {
 						t.Error("the change was told, but whom it concerns has seen it")
 					}
 				default:
-					if test.told {
+					if test.reported {
 						t.Error("the change was not told")
 					}
 				}

@@ -21,10 +21,10 @@ import (
 
 // What of a pod has no effect is told once, and again when the pod gets more of it.
 func TestNotices(t *testing.T) {
-	var told []string
+	var reported []string
 	n := New(Config{Enabled: none, Lacking: func(_, _ *v1.Pod) []string { return nil }, Pod: func(
 		pod *v1.Pod, eventType, reason, message string) {
-		told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
+		reported = append(reported, pod.Name+" "+eventType+" "+reason+" "+message)
 	}})
 	plain := podtest.New("plain", podtest.UID("1"), podtest.Containers("c"))
 	lacking := plain.DeepCopy()
@@ -43,8 +43,8 @@ func TestNotices(t *testing.T) {
 		"lacking" + about + "spec.volumes[v].secret.defaultUser, " +
 			"spec.containers[c].livenessProbe.grpc.mode",
 	}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if !slices.Equal(reported, want) {
+		t.Errorf("told %q, want %q", reported, want)
 	}
 	n.Gone("1")
 	n.Gone("2")
@@ -57,11 +57,11 @@ func TestNotices(t *testing.T) {
 func none(string) bool { return false }
 
 // That a container waits since it ended is told once for each of its ends.
-func TestBackOffIsTold(t *testing.T) {
-	var told []string
+func TestBackOffIsReported(t *testing.T) {
+	var reported []string
 	n := New(Config{Enabled: none, Lacking: func(_, _ *v1.Pod) []string { return nil }, Container: func(
 		of podspec.Ref, eventType, reason, message string) {
-		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
+		reported = append(reported, of.Container+" "+eventType+" "+reason+" "+message)
 	}})
 	pod := podtest.New("shop/p", podtest.UID("1"), podtest.Containers("a", "b"))
 	for _, step := range []struct{ id, reason string }{
@@ -75,19 +75,19 @@ func TestBackOffIsTold(t *testing.T) {
 		n.Look(r)
 	}
 	const want = "b Warning BackOff Back-off restarting failed container b in pod p_shop(1)"
-	if !slices.Equal(told, []string{want, want}) {
-		t.Errorf("told %q", told)
+	if !slices.Equal(reported, []string{want, want}) {
+		t.Errorf("told %q", reported)
 	}
 }
 
 // What cannot be seen of a pod, a change that the node cannot make, and that a pod which the node
 // has ended stays, are told.
-func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
+func TestWhatGoesWrongWithAPodIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var reported []string
 		n := New(Config{
 			Pod: func(_ *v1.Pod, eventType, reason, message string) {
-				told = append(told, eventType+" "+reason+" "+message)
+				reported = append(reported, eventType+" "+reason+" "+message)
 			},
 			Lacking: func(was, is *v1.Pod) []string { return []string{was.Name, is.Name} },
 			Enabled: none,
@@ -98,10 +98,10 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 		tells := func(why string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			if !slices.Equal(told, want) {
-				t.Errorf("%s: told %q, want %q", why, told, want)
+			if !slices.Equal(reported, want) {
+				t.Errorf("%s: told %q, want %q", why, reported, want)
 			}
-			told = nil
+			reported = nil
 		}
 		first, second := podtest.New("first", podtest.UID("")), podtest.New("second", podtest.UID(""))
 		n.Look(podworker.Report{Pod: first, Err: errors.New("no answer")})

@@ -338,7 +338,7 @@ func (n *node) rest() error {
 }
 
 // settled checks what must hold once every answer has come.
-func (n *node) settled() error {
+func (n *node) converged() error {
 	r := n.record
 	switch {
 	case n.wanted == nil && r.State != None:
@@ -385,7 +385,7 @@ func TestRandomWalk(t *testing.T) {
 			if err := n.rest(); err != nil {
 				fail(err)
 			}
-			if err := n.settled(); err != nil {
+			if err := n.converged(); err != nil {
 				fail(err)
 			}
 			n.trace = n.trace[:0]

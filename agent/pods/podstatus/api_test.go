@@ -22,7 +22,7 @@ func published(phase v1.PodPhase, reason string) *v1.Pod {
 
 // An end that the API server was told before, or that is one of admission, stays as it was told
 // while nothing of the pod is to be seen; what is to be seen is told.
-func TestEndsThatWereTold(t *testing.T) {
+func TestEndsThatWereReported(t *testing.T) {
 	ended := podworker.Report{
 		Decision: podworker.Decision{State: podworker.Finished}, Stop: &podworker.Stop{},
 	}

@@ -156,13 +156,13 @@ func TestWritersMeet(t *testing.T) {
 // Who is told of statuses is told of the newest one last, however writers meet.
 func TestToldInOrder(t *testing.T) {
 	held, started := make(chan struct{}), make(chan struct{})
-	var told []Change
+	var reported []Change
 	s := New(Config{Wrote: func(c Change) {
-		if len(told) == 1 { // of the worker's first status
+		if len(reported) == 1 { // of the worker's first status
 			close(started)
 			<-held
 		}
-		told = append(told, c)
+		reported = append(reported, c)
 	}})
 	saw := func(phase v1.PodPhase) {
 		s.table.update("u", func(e entry) entry {
@@ -181,26 +181,26 @@ func TestToldInOrder(t *testing.T) {
 	time.Sleep(20 * time.Millisecond) // in which one that does not wait for its turn would be told of
 	close(held)
 	writers.Wait()
-	last := told[len(told)-1]
-	if len(told) != 4 || last.Pod.Name != "second" || last.After.Phase != v1.PodSucceeded {
-		t.Errorf("of %d the last one told is %s %s", len(told), last.Pod.Name, last.After.Phase)
+	last := reported[len(reported)-1]
+	if len(reported) != 4 || last.Pod.Name != "second" || last.After.Phase != v1.PodSucceeded {
+		t.Errorf("of %d the last one told is %s %s", len(reported), last.Pod.Name, last.After.Phase)
 	}
-	for i, c := range told[1:] {
-		if c.Before.Phase != told[i].After.Phase {
-			t.Errorf("%s was told after %s", c.Before.Phase, told[i].After.Phase)
+	for i, c := range reported[1:] {
+		if c.Before.Phase != reported[i].After.Phase {
+			t.Errorf("%s was told after %s", c.Before.Phase, reported[i].After.Phase)
 		}
 	}
 }
 
 // The end of a pod that holds something is told to the node before anybody can see it, once.
 func TestEndingComesFirst(t *testing.T) {
-	var told []string
+	var reported []string
 	var s *Store
 	s = New(Config{
 		Ending: func(uid types.UID) {
-			told = append(told, "ending "+string(s.table.entries[uid].status.Phase))
+			reported = append(reported, "ending "+string(s.table.entries[uid].status.Phase))
 		},
-		Wrote: func(c Change) { told = append(told, string(c.After.Phase)) },
+		Wrote: func(c Change) { reported = append(reported, string(c.After.Phase)) },
 	})
 	s.write(pod.StatusPending, named("u", "a"), "")
 	s.write(pod.StatusAdmitted, uid("u"), "")
@@ -212,7 +212,7 @@ func TestEndingComesFirst(t *testing.T) {
 	}
 	s.write(pod.StatusPending, named("v", "b"), "")
 	s.write(pod.StatusRejected, uid("v"), "OutOfcpu") // it holds nothing
-	if got := strings.Join(told, ", "); got != "Pending, Pending, Running, ending Running, "+
+	if got := strings.Join(reported, ", "); got != "Pending, Pending, Running, ending Running, "+
 		"Succeeded, Succeeded, Pending, Failed" {
 		t.Errorf("told were %s", got)
 	}

@@ -169,7 +169,7 @@ func TestConverges(t *testing.T) {
 		}
 		w.fault = nil
 		w.until(w.now.Sub(epoch) + 24*time.Hour)
-		if problem := unsettled(w); problem != "" {
+		if problem := notConverged(w); problem != "" {
 			t.Fatalf("%s in\n%s\nafter\n%s", problem, w.state(), strings.Join(w.log, "\n"))
 		}
 		w.want.Stop = &Stop{Grace: 30 * time.Second, Remove: true}
@@ -249,7 +249,7 @@ func lie(m *machine, what int) {
 }
 
 // unsettled says what is missing at the end of a pod's story, by the pod's spec alone.
-func unsettled(w *world) string {
+func notConverged(w *world) string {
 	if w.last.State == Finished {
 		if w.pod.Spec.RestartPolicy == v1.RestartPolicyAlways {
 			return "a pod that always restarts has finished"

@@ -23,10 +23,10 @@ func TestToldBeforeItIsStopped(t *testing.T) {
 	hard.Grace, gone.Orphan, removed.Remove = 2*time.Second, true, true
 	const never = time.Hour
 	for name, test := range map[string]struct {
-		stop   Stop
-		static bool
-		told   time.Duration // after the stop
-		want   string
+		stop      Stop
+		static    bool
+		published time.Duration // after the stop
+		want      string
 	}{
 		"told at once":             {evicted, false, 0, "10s a: StopContainers c2 in 30s"},
 		"told soon":                {evicted, false, 300 * time.Millisecond, "10.3s a: StopContainers c2 in 30s"},
@@ -48,13 +48,13 @@ func TestToldBeforeItIsStopped(t *testing.T) {
 				n.mu.Lock()
 				n.log, n.tells, n.published = nil, true, map[types.UID]bool{}
 				n.mu.Unlock()
-				if test.told == 0 {
+				if test.published == 0 {
 					n.tell("a")
 				}
 				stop := test.stop
 				n.Update(Desired{Pod: pod, Stop: &stop})
-				if test.told > 0 && test.told != never {
-					time.Sleep(test.told)
+				if test.published > 0 && test.published != never {
+					time.Sleep(test.published)
 					n.tell("a")
 				}
 				n.at(15 * time.Second)

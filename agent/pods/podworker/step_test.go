@@ -371,15 +371,15 @@ func TestDefinitionChanged(t *testing.T) {
 	changed := w.pod.DeepCopy()
 	changed.Spec.InitContainers[0].Image, changed.Spec.Containers[0].Image = "other", "other"
 	w.pod, w.want.Pod = changed, changed
-	var told []string
+	var reported []string
 	for w.round() {
 		if a := w.last.Action; a.Kind == StopContainers {
-			told = append(told, a.Message)
+			reported = append(reported, a.Message)
 		}
 	}
 	want := []string{"Init container side definition changed",
 		"Container web definition changed, will be restarted"}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, reported); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -31,8 +31,8 @@ func FuzzScreen(f *testing.F) {
 		if json.Unmarshal(data, pod) != nil {
 			return
 		}
-		var told []complaint.Problem
-		screen := NewScreen(nil, func(p complaint.Problem) { told = append(told, p) })
+		var reported []complaint.Problem
+		screen := NewScreen(nil, func(p complaint.Problem) { reported = append(reported, p) })
 		passed := screen.Pass([]*v1.Pod{pod})
 		for _, p := range passed {
 			if strings.ContainsAny(string(p.UID)+p.Name+p.Namespace, "/\\\x00 ") || p.UID == "" ||
@@ -43,10 +43,10 @@ func FuzzScreen(f *testing.F) {
 				t.Errorf("%q, and then %q", first, again)
 			}
 		}
-		if len(passed) == 0 && len(told) == 0 {
+		if len(passed) == 0 && len(reported) == 0 {
 			t.Error("it is left out without a word")
 		}
-		for _, p := range told {
+		for _, p := range reported {
 			if strings.ContainsAny(p.Name+p.Message, "\n\r\x1b") {
 				t.Errorf("several lines: %q", p)
 			}

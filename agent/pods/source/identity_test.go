@@ -192,17 +192,17 @@ func TestIdentitiesFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		var told []string
+		var reported []string
 		i := NewIdentities(path, func() []cri.Pod { return nil },
-			func(p complaint.Problem) { told = append(told, "problem: "+p.Message) },
-			func(err error) { told = append(told, err.Error()) })
+			func(p complaint.Problem) { reported = append(reported, "problem: "+p.Message) },
+			func(err error) { reported = append(reported, err.Error()) })
 		p := written(t, "1")
 		if got := i.Of([]*v1.Pod{p})[0].UID; got != p.UID {
 			t.Errorf("%s: UID %s, want %s", content, got, p.UID)
 		}
 		aside, err := filepath.Glob(path + ".corrupt-*")
-		if err != nil || len(aside) != 1 || len(told) != 1 || !strings.Contains(told[0], aside[0]) {
-			t.Errorf("%s: %q is aside, %v, told %q", content, aside, err, told)
+		if err != nil || len(aside) != 1 || len(reported) != 1 || !strings.Contains(reported[0], aside[0]) {
+			t.Errorf("%s: %q is aside, %v, told %q", content, aside, err, reported)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 )
 
 func TestLedger(t *testing.T) {
-	var told []string
+	var reported []string
 	l := ledger{report: func(p complaint.Problem) {
-		told = append(told, strings.TrimSuffix(p.Name+": "+p.Message, ": "))
+		reported = append(reported, strings.TrimSuffix(p.Name+": "+p.Message, ": "))
 	}}
 	bad := func(name, message string, content byte) finding {
 		return finding{complaint.Problem{Source: FileSource, Name: name, Message: message}, [32]byte{content}}
@@ -32,9 +32,9 @@ func TestLedger(t *testing.T) {
 		{nil, []string{"a"}},
 		{nil, nil},
 	} {
-		told = nil
+		reported = nil
 		l.now(step.findings)
-		if diff := cmp.Diff(step.want, told); diff != "" {
+		if diff := cmp.Diff(step.want, reported); diff != "" {
 			t.Errorf("step %d: told (-want +got):\n%s", i, diff)
 		}
 	}

@@ -106,10 +106,10 @@ func TestManyPodsOfAnAnswer(t *testing.T) {
 	if pods := h.accept(d); len(pods) != 0 {
 		t.Errorf("%d pods are taken", len(pods))
 	}
-	told := h.findings()
-	if len(told) != 11 || told[10].Message != "1990 more pods of the answer are refused" ||
-		told[9].Name != "http://127.0.0.1/pods items[9]" {
-		t.Errorf("%d problems, the last: %+v", len(told), told[len(told)-1])
+	reported := h.findings()
+	if len(reported) != 11 || reported[10].Message != "1990 more pods of the answer are refused" ||
+		reported[9].Name != "http://127.0.0.1/pods items[9]" {
+		t.Errorf("%d problems, the last: %+v", len(reported), reported[len(reported)-1])
 	}
 }
 

@@ -55,8 +55,8 @@ func TestLostInit(t *testing.T) {
 	in.Facts = Facts{Observed: observe("sandbox web init=0")}
 	in.Previous = Generate(in)
 	in.Facts = Facts{Observed: observe("sandbox web")}
-	told := Generate(in).InitContainerStatuses[0]
-	if end := told.State.Terminated; end == nil || end.Message != "" || end.FinishedAt.IsZero() {
-		t.Errorf("a record that was told of before it was lost: %+v", told)
+	reported := Generate(in).InitContainerStatuses[0]
+	if end := reported.State.Terminated; end == nil || end.Message != "" || end.FinishedAt.IsZero() {
+		t.Errorf("a record that was told of before it was lost: %+v", reported)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Probes decide whether a container has started and is ready. Until they answer, the previous
 // status of the same run counts.
 func TestProbed(t *testing.T) {
-	told := func(id string, started, ready bool) v1.PodStatus {
+	reported := func(id string, started, ready bool) v1.PodStatus {
 		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
 			Name: "web", ContainerID: "sim://" + id, Started: &started, Ready: ready,
 		}}}
@@ -30,9 +30,9 @@ func TestProbed(t *testing.T) {
 		"started":                {has: both, found: Probed{Startup: Passes}, want: "started"},
 		"not started":            {has: both, found: Probed{Startup: Fails, Readiness: Passes}},
 		"ready":                  {has: both, found: yes, want: "started, ready"},
-		"ready, as was told":     {has: both, previous: told("web", true, true), want: "started, ready"},
-		"told of another run":    {has: both, previous: told("web0", true, true)},
-		"told, and not any more": {has: both, previous: told("web", true, true),
+		"ready, as was told":     {has: both, previous: reported("web", true, true), want: "started, ready"},
+		"told of another run":    {has: both, previous: reported("web0", true, true)},
+		"told, and not any more": {has: both, previous: reported("web", true, true),
 			found: Probed{Readiness: Fails}, want: "started"},
 		"alive says nothing of it": {has: both, found: Probed{Liveness: Passes}},
 	} {

@@ -20,17 +20,17 @@ func TestRecalled(t *testing.T) {
 		c.StartupProbe, c.ReadinessProbe = &v1.Probe{}, &v1.Probe{}
 	}
 	in := Input{Pod: pod, Facts: Facts{Observed: observe("sandbox db web side")}, Now: at(50)}
-	told := Generate(in)
-	for name, c := range podspec.ByContainer(&told) {
+	reported := Generate(in)
+	for name, c := range podspec.ByContainer(&reported) {
 		c.Started, c.Ready = ptr.To(true), name != "db"
 	}
-	before := told.DeepCopy()
+	before := reported.DeepCopy()
 	in.Now = at(90)
 	own := Generate(in)
-	for i := range told.Conditions {
-		told.Conditions[i].LastTransitionTime.Time = at(10)
+	for i := range reported.Conditions {
+		reported.Conditions[i].LastTransitionTime.Time = at(10)
 	}
-	got := Recalled(pod, own, told)
+	got := Recalled(pod, own, reported)
 	for name, c := range podspec.ByContainer(&got) {
 		if was := podspec.ByContainer(before)[name]; c.Ready != was.Ready || !*c.Started {
 			t.Errorf("%s: started %v, ready %v", name, *c.Started, c.Ready)
@@ -41,17 +41,17 @@ func TestRecalled(t *testing.T) {
 		ready.Message != "containers with unready status: [db]" {
 		t.Errorf("the pod is ready: %+v", ready)
 	}
-	told.ContainerStatuses[0].Ready = true // db
-	got = Recalled(pod, own, told)
+	reported.ContainerStatuses[0].Ready = true // db
+	got = Recalled(pod, own, reported)
 	for _, c := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
 		if is := conditionOf(got, c); is.Status != v1.ConditionTrue || is.Reason != "" {
 			t.Errorf("all are ready: %+v", is)
 		}
 	}
-	for _, c := range podspec.ByContainer(&told) {
+	for _, c := range podspec.ByContainer(&reported) {
 		c.ContainerID = "sim://another"
 	}
-	if diff := cmp.Diff(own.ContainerStatuses, Recalled(pod, own, told).ContainerStatuses); diff != "" {
+	if diff := cmp.Diff(own.ContainerStatuses, Recalled(pod, own, reported).ContainerStatuses); diff != "" {
 		t.Errorf("of other runs (-own +got):\n%s", diff)
 	}
 	if again := Generate(in); !cmp.Equal(own, again, cmp.Comparer(
@@ -67,12 +67,12 @@ func TestUnproven(t *testing.T) {
 	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
 	pod.Spec.Containers[2].LivenessProbe = &v1.Probe{}
 	in := Input{Pod: pod, Facts: Facts{Observed: observe("sandbox db none web side")}, Now: at(50)}
-	told := Generate(in)
-	for _, c := range podspec.ByContainer(&told) {
+	reported := Generate(in)
+	for _, c := range podspec.ByContainer(&reported) {
 		c.Started, c.Ready = ptr.To(true), true
 	}
-	before := told.DeepCopy()
-	got := Unproven(pod, told)
+	before := reported.DeepCopy()
+	got := Unproven(pod, reported)
 	for name, want := range map[string]string{
 		"side": "false false", "db": "true false", "none": "true true", "web": "true true",
 	} {
@@ -84,11 +84,11 @@ func TestUnproven(t *testing.T) {
 	if ready := conditionOf(got, v1.PodReady); ready.Status != v1.ConditionFalse {
 		t.Errorf("the pod is ready: %+v", ready)
 	}
-	if diff := cmp.Diff(*before, told); diff != "" {
+	if diff := cmp.Diff(*before, reported); diff != "" {
 		t.Errorf("what was reported has changed:\n%s", diff)
 	}
-	told.Phase = v1.PodSucceeded
-	if diff := cmp.Diff(told, Unproven(pod, told)); diff != "" {
+	reported.Phase = v1.PodSucceeded
+	if diff := cmp.Diff(reported, Unproven(pod, reported)); diff != "" {
 		t.Errorf("of a pod that has ended:\n%s", diff)
 	}
 }

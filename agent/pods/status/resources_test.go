@@ -194,7 +194,7 @@ func TestUserAndMounts(t *testing.T) {
 }
 
 // With the gate a mount of an image says which image it is, as the runtime names it.
-func TestImagesOfVolumesAreTold(t *testing.T) {
+func TestImagesOfVolumesAreReported(t *testing.T) {
 	for _, gate := range []bool{false, true} {
 		pod := makePod("Always web")
 		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{

@@ -112,8 +112,8 @@ func TestRestartingAll(t *testing.T) {
 		observed := observe(tc.observed)
 		for i := range observed.Containers { // the next containers are others
 			c := &observed.Containers[i]
-			for _, told := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
-				for _, was := range told {
+			for _, reported := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
+				for _, was := range reported {
 					if was.Name == c.Name && was.RestartCount > 0 {
 						c.ID, c.Attempt = c.ID+"'", uint32(was.RestartCount)
 					}

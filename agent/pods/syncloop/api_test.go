@@ -32,15 +32,15 @@ func (l *Loop) apiSays(t *testing.T, op source.Op, p *v1.Pod) {
 // A pod that the API server says has ended is not admitted and never started: its worker finds that
 // it has ended. Its status stays as the API server has it, and it holds nothing in the end.
 func TestEndedByTheAPIServer(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{})
+	l, reported := newTestLoop(cri.Pod{})
 	failed := v1.PodStatus{
 		Phase: v1.PodFailed, Reason: "OutOfcpu", Message: "Pod was rejected: too few",
 		StartTime: &metav1.Time{},
 	}
 	l.apiSays(t, source.ADD, said(failed))
-	told.expect(t, "it ended before", "leaving u, it has ended", "run u")
+	reported.expect(t, "it ended before", "leaving u, it has ended", "run u")
 	l.hears(t, pod.Ended)
-	told.expect(t, "its worker saw that", "release u")
+	reported.expect(t, "its worker saw that", "release u")
 	if got := l.cfg.Statuses.List()[0].Status; !equality.Semantic.DeepEqual(got, failed) {
 		t.Errorf("its status became %+v", got)
 	}
@@ -52,7 +52,7 @@ func TestEndedByTheAPIServer(t *testing.T) {
 // Of what others write into a status the end of a pod ends it, a condition of a readiness gate has
 // its worker look, and nothing else has anything done: least of all what the agent wrote itself.
 func TestReconcile(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{})
+	l, reported := newTestLoop(cri.Pod{})
 	gated := func(s v1.PodStatus) *v1.Pod {
 		p := said(s)
 		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/open"}}
@@ -60,46 +60,46 @@ func TestReconcile(t *testing.T) {
 	}
 	l.apiSays(t, source.ADD, gated(v1.PodStatus{Phase: v1.PodPending}))
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
-	told.told = nil
+	reported.reported = nil
 	own := l.cfg.Statuses.List()[0].Status
 	l.apiSays(t, source.RECONCILE, gated(own))
-	told.expect(t, "what was written here")
+	reported.expect(t, "what was written here")
 
 	open := *own.DeepCopy()
 	open.Conditions = append(open.Conditions,
 		v1.PodCondition{Type: "example.com/open", Status: v1.ConditionTrue})
 	l.apiSays(t, source.RECONCILE, gated(open))
-	told.expect(t, "a readiness gate", "wake u")
+	reported.expect(t, "a readiness gate", "wake u")
 	l.apiSays(t, source.RECONCILE, gated(open))
-	told.expect(t, "again")
+	reported.expect(t, "again")
 	open.Conditions = append(open.Conditions,
 		v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue})
 	l.apiSays(t, source.RECONCILE, gated(open))
-	told.expect(t, "a condition that nothing waits for")
+	reported.expect(t, "a condition that nothing waits for")
 	if got := l.cfg.Statuses.List()[0].Status.Conditions; len(got) != len(open.Conditions) {
 		t.Errorf("conditions %+v", got)
 	}
 
 	open.Phase = v1.PodFailed
 	l.apiSays(t, source.RECONCILE, gated(open))
-	told.expect(t, "its end", "leaving u, it has ended", "run u")
+	reported.expect(t, "its end", "leaving u, it has ended", "run u")
 }
 
 // A pod that the API server has no more was deleted by force, and its grace period is the least
 // there is; a pod of a file keeps its own.
 func TestRemovedFromTheAPIServer(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}, UID: "u",
+	l, reported := newTestLoop(cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}, UID: "u",
 		Namespace: "default", Name: "a"})
 	l.apiSays(t, source.ADD, examplePod())
-	told.told = nil
+	reported.reported = nil
 	l.apiSays(t, source.REMOVE, examplePod())
-	told.expect(t, "removed", "leaving u", "remove u in 0s")
+	reported.expect(t, "removed", "leaving u", "remove u in 0s")
 }
 
 // A pod that is to be deleted is cleared when its worker has ended it and nothing is held, in this
 // order, also if it never ran; not before.
 func TestCleared(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{})
+	l, reported := newTestLoop(cri.Pod{})
 	var cleared bool
 	l.cfg.Statuses = podstatus.New(podstatus.Config{
 		Wrote: func(c podstatus.Change) { cleared = c.Cleared },
@@ -108,12 +108,12 @@ func TestCleared(t *testing.T) {
 	deleted := examplePod()
 	deleted.DeletionTimestamp = &metav1.Time{}
 	l.apiSays(t, source.DELETE, deleted)
-	told.expect(t, "deleted while it is decided on",
+	reported.expect(t, "deleted while it is decided on",
 		"submit u adopt=false", "leaving u", `terminate u in 30s for ""`)
 	if l.hears(t, pod.Ended); cleared {
 		t.Error("it is cleared while it holds something")
 	}
-	told.expect(t, "ended", "release u")
+	reported.expect(t, "ended", "release u")
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
 	if !cleared {
 		t.Error("it is not cleared")
@@ -145,10 +145,10 @@ func TestHeard(t *testing.T) {
 func TestEndsComeBeforeUpdates(t *testing.T) {
 	updates := make(chan source.Update)
 	for range 20 { // select chooses at random
-		l, told := newTestLoop(cri.Pod{})
+		l, reported := newTestLoop(cri.Pod{})
 		l.apiSays(t, source.ADD, examplePod())
 		l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
-		told.told = nil
+		reported.reported = nil
 		l.cfg.Inputs = Inputs{
 			Updates: updates, Events: mailbox.New[Event](),
 			Decisions: mailbox.New[report.Result](),
@@ -165,7 +165,7 @@ func TestEndsComeBeforeUpdates(t *testing.T) {
 		if err := <-ran; err != nil {
 			t.Fatal(err)
 		}
-		told.expect(t, "a pod that came after the end", "leaving u, it has ended",
+		reported.expect(t, "a pod that came after the end", "leaving u, it has ended",
 			"submit next adopt=false")
 	}
 }

@@ -12,18 +12,18 @@ import (
 
 // A pod that its source took away and wants again before it was gone is told as restarted when it
 // is decided on anew, once.
-func TestRestartedPodIsTold(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{})
+func TestRestartedPodIsReported(t *testing.T) {
+	l, reported := newTestLoop(cri.Pod{})
 	l.says(t, source.ADD)
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.says(t, source.REMOVE)
 	l.says(t, source.ADD)
-	told.told = nil
+	reported.reported = nil
 	l.hears(t, pod.Gone)
-	told.expect(t, "it is gone", "release u")
+	reported.expect(t, "it is gone", "release u")
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
-	told.expect(t, "what it held is given back", "submit u adopt=false", "restarted u")
+	reported.expect(t, "what it held is given back", "submit u adopt=false", "restarted u")
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.says(t, source.UPDATE)
-	told.expect(t, "it runs again", "run u", "run u")
+	reported.expect(t, "it runs again", "run u", "run u")
 }

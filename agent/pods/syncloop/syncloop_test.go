@@ -20,16 +20,16 @@ import (
 )
 
 // notes are what admission, the workers and the recorder of events were told.
-type notes struct{ told []string }
+type notes struct{ reported []string }
 
 func (n *notes) note(format string, args ...any) {
-	n.told = append(n.told, fmt.Sprintf(format, args...))
+	n.reported = append(n.reported, fmt.Sprintf(format, args...))
 }
 
 func (n *notes) Submit(p *v1.Pod, adopt bool) { n.note("submit %s adopt=%t", p.UID, adopt) }
 func (n *notes) Leaving(uid types.UID, ended bool) {
 	if n.note("leaving %s", uid); ended {
-		n.told[len(n.told)-1] += ", it has ended"
+		n.reported[len(n.reported)-1] += ", it has ended"
 	}
 }
 
@@ -57,10 +57,10 @@ func desired(d podworker.Desired) string {
 // expect takes what was told since the last call.
 func (n *notes) expect(t *testing.T, what string, want ...string) {
 	t.Helper()
-	if !slices.Equal(n.told, want) {
-		t.Errorf("%s: told %q, want %q", what, n.told, want)
+	if !slices.Equal(n.reported, want) {
+		t.Errorf("%s: told %q, want %q", what, n.reported, want)
 	}
-	n.told = nil
+	n.reported = nil
 }
 
 // newTestLoop is a loop with a runtime that has this of every pod. Nothing runs.
@@ -115,14 +115,14 @@ func TestWithdrawnBeforeItWasDecided(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, told := newTestLoop(test.observed)
+			l, reported := newTestLoop(test.observed)
 			l.says(t, source.ADD)
 			l.says(t, source.REMOVE)
 			if got := l.lists(); len(got) != test.listed {
 				t.Errorf("%q are listed, want %d", got, test.listed)
 			}
 			l.says(t, source.REMOVE)
-			told.expect(t, "withdrawn twice", test.want...)
+			reported.expect(t, "withdrawn twice", test.want...)
 		})
 	}
 }
@@ -130,28 +130,28 @@ func TestWithdrawnBeforeItWasDecided(t *testing.T) {
 // While what an earlier run of the agent left of a pod is removed, a source desires the pod: it is
 // listed at once, decided on when nothing is left of the old one, and runs with a record.
 func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{})
+	l, reported := newTestLoop(cri.Pod{})
 	l.hears(t, pod.Orphaned)
-	told.expect(t, "before every source was heard")
+	reported.expect(t, "before every source was heard")
 	l.seen["file"] = true
 	l.hears(t, pod.Orphaned)
-	told.expect(t, "an orphan", "remove orphan u")
+	reported.expect(t, "an orphan", "remove orphan u")
 	if got := l.lists(); len(got) > 0 {
 		t.Errorf("%q are listed, of which nobody has spoken", got)
 	}
 	l.says(t, source.ADD)
-	told.expect(t, "desired while it is removed")
+	reported.expect(t, "desired while it is removed")
 	if got := l.lists(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("%q are listed, want the pod that is desired", got)
 	}
 	l.hears(t, pod.Orphaned)
 	l.hears(t, pod.Gone)
-	told.expect(t, "nothing is left", "release u")
+	reported.expect(t, "nothing is left", "release u")
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
-	told.expect(t, "nothing is held", "submit u adopt=false")
+	reported.expect(t, "nothing is held", "submit u adopt=false")
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.hears(t, pod.Gone) // late
-	told.expect(t, "admitted", "run u")
+	reported.expect(t, "admitted", "run u")
 	if r := l.records["u"]; r.State != pod.Running || !slices.Equal(l.lists(), []string{"a"}) {
 		t.Errorf("a pod that runs is in state %s, and %q are listed", r.State, l.lists())
 	}
@@ -211,55 +211,55 @@ func TestEventsOfDecisions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, told := newTestLoop(cri.Pod{})
+			l, reported := newTestLoop(cri.Pod{})
 			l.says(t, source.ADD)
-			told.told = nil
+			reported.reported = nil
 			for _, r := range test.results {
 				r.Pod = examplePod()
 				l.decided(t.Context(), r)
 			}
-			told.expect(t, name, test.want...)
+			reported.expect(t, name, test.want...)
 		})
 	}
 }
 
 // A pod that the node ends keeps its status until its source has it no more.
 func TestKilled(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{})
+	l, reported := newTestLoop(cri.Pod{})
 	l.says(t, source.ADD)
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
-	told.told = nil
+	reported.reported = nil
 	l.cfg.Inputs.Events.Put(Event{UID: "u", Event: pod.Event{
 		Kind: pod.Killed, Grace: 5e9, Why: pod.Why{Reason: "Evicted", Message: "no memory", OwnLimit: true},
 	}})
 	l.takeEvents(t.Context())
-	told.expect(t, "evicted", "leaving u", `terminate u in 5s for "Evicted" of its own`)
+	reported.expect(t, "evicted", "leaving u", `terminate u in 5s for "Evicted" of its own`)
 	l.hears(t, pod.Ended)
-	told.expect(t, "terminated", "release u")
+	reported.expect(t, "terminated", "release u")
 	l.says(t, source.UPDATE)
-	told.expect(t, "a changed spec")
+	reported.expect(t, "a changed spec")
 	if got := l.lists(); len(got) != 1 {
 		t.Errorf("%q are listed", got)
 	}
 	l.says(t, source.REMOVE)
-	told.expect(t, "removed", "remove u in 30s")
+	reported.expect(t, "removed", "remove u in 30s")
 }
 
 // What the runtime has under the UID of a pod may be another pod, by its name: it is removed before
 // the pod that is desired begins, and not adopted as that.
 func TestAnotherPodRunsUnderTheUID(t *testing.T) {
-	l, told := newTestLoop(cri.Pod{
+	l, reported := newTestLoop(cri.Pod{
 		UID: "u", Namespace: "default", Name: "before", Sandboxes: []cri.Sandbox{{Ready: true}},
 	})
 	l.says(t, source.ADD)
-	told.expect(t, "desired under another name", "remove orphan u")
+	reported.expect(t, "desired under another name", "remove orphan u")
 	if got := l.lists(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("%q are listed, want the pod that is desired", got)
 	}
 	l.says(t, source.UPDATE)
-	told.expect(t, "desired again")
+	reported.expect(t, "desired again")
 	l.hears(t, pod.Gone)
-	told.expect(t, "nothing is left", "release u")
+	reported.expect(t, "nothing is left", "release u")
 	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
-	told.expect(t, "nothing is held", "submit u adopt=false")
+	reported.expect(t, "nothing is held", "submit u adopt=false")
 }

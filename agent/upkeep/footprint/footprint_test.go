@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const told = `00400000-02c3d000 r-xp 00000000 fe:00 77 /usr/bin/numalet
+const processMaps = `00400000-02c3d000 r-xp 00000000 fe:00 77 /usr/bin/numalet
 Size:              41204 kB
 Rss:               39000 kB
 Anonymous:             0 kB
@@ -33,7 +33,7 @@ Anonymous:             0 kB
 // Only unchanged mappings of the program's file are unmapped: not data, and not code that a
 // debugger changed.
 func TestUntouched(t *testing.T) {
-	got, err := untouched(strings.NewReader(told), "/usr/bin/numalet")
+	got, err := untouched(strings.NewReader(processMaps), "/usr/bin/numalet")
 	want := []mapping{{0x400000, 0x2c3d000}, {0x5000000, 0x5001000}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%#x, %v, want %#x", got, err, want)

@@ -13,9 +13,9 @@ import (
 func TestWatchTellsEveryChangeInOrder(t *testing.T) {
 	r := newRig(t, crisim.Config{})
 	_, first := r.start(sandboxConfig("early"), containerConfig("c"))
-	var told []string
+	var reported []string
 	r.server.Watch(func(c crisim.Container) {
-		told = append(told,
+		reported = append(reported,
 			fmt.Sprintf("%s/%s %s on %s", c.Subject.Pod, c.Subject.Container, c.State, c.CPUs))
 	})
 	_, id := r.start(sandboxConfig("late"), containerConfig("c"))
@@ -36,7 +36,7 @@ func TestWatchTellsEveryChangeInOrder(t *testing.T) {
 	}
 	want := []string{"early/c RUNNING on 0-1", "late/c CREATED on 0-1", "late/c RUNNING on 0-1",
 		"late/c RUNNING on 3", "late/c EXITED on 3", "late/c REMOVED on 3"}
-	if !slices.Equal(told, want) {
-		t.Errorf("told\n%q\nwant\n%q", told, want)
+	if !slices.Equal(reported, want) {
+		t.Errorf("told\n%q\nwant\n%q", reported, want)
 	}
 }

@@ -56,7 +56,7 @@ func TestPrefer(t *testing.T) {
 }
 
 // Each call is a line, with the error that the plugin has for it.
-func TestCallsAreTold(t *testing.T) {
+func TestCallsAreReported(t *testing.T) {
 	var out strings.Builder
 	p, err := New(Config{Resource: "example.com/gpu", Dir: scratch.Dir(t), Out: &out,
 		Faults: []Fault{{RPC: Allocate, Code: "INTERNAL", Message: "broken", Count: 1}}})

@@ -185,11 +185,11 @@ func TestRefusals(t *testing.T) {
 
 func TestParameters(t *testing.T) {
 	const head = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"`
-	const turns = `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": `
+	const timeSlicing = `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": `
 	for text, want := range map[string]string{
 		head + `}`:                                 "",
-		head + turns + `"Default"}}}`:              "",
-		head + turns + `"Long"}}}`:                 `sharing.timeSlicingConfig.interval "Long"`,
+		head + timeSlicing + `"Default"}}}`:        "",
+		head + timeSlicing + `"Long"}}}`:           `sharing.timeSlicingConfig.interval "Long"`,
 		head + `, "sharing": {"strategy": "MPS"}}`: `sharing.strategy "MPS"`,
 		head + `, "more": 1}`:                      "more",
 		`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig"}`: "VfioDeviceConfig",

@@ -65,7 +65,7 @@ func compare(t *testing.T, kubelet, numalet map[string]string, meant []differenc
 			found[at] = true
 			continue
 		}
-		t.Errorf("%s\n  kubelet: %s\n  numalet: %s", key, told(a, inKubelet), told(b, inNumalet))
+		t.Errorf("%s\n  kubelet: %s\n  numalet: %s", key, note(a, inKubelet), note(b, inNumalet))
 	}
 	for i, d := range meant {
 		if !found[i] && !d.sometimes {
@@ -74,7 +74,7 @@ func compare(t *testing.T, kubelet, numalet map[string]string, meant []differenc
 	}
 }
 
-func told(text string, is bool) string {
+func note(text string, is bool) string {
 	if !is {
 		return "-"
 	}

@@ -210,7 +210,7 @@ func testHugePagesCount(t *testing.T, n *harness.Node, count bool) {
 }
 
 // testLostCgroup: a pod whose cgroup is removed while it runs is stopped and made anew.
-func testLostCgroup(t *testing.T, c client, told string) {
+func testLostCgroup(t *testing.T, c client, reported string) {
 	t.Helper()
 	const name = "burstable"
 	container := c.cgroup(t, name)
@@ -255,9 +255,9 @@ func testLostCgroup(t *testing.T, c client, told string) {
 			return err
 		}
 		if !slices.ContainsFunc(events.Items, func(e v1.Event) bool {
-			return strings.Contains(e.Message, told)
+			return strings.Contains(e.Message, reported)
 		}) {
-			return fmt.Errorf("no event Killing says %q", told)
+			return fmt.Errorf("no event Killing says %q", reported)
 		}
 		return nil
 	})

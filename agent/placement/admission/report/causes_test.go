@@ -10,7 +10,7 @@ import (
 // Each cause of a wait for a plugin is news once, and a plugin that has other words each time is
 // bounded.
 func TestCauses(t *testing.T) {
-	var told reported
+	var state reported
 	for i, step := range []struct {
 		outcome         decide.Outcome
 		reason, message string
@@ -23,13 +23,13 @@ func TestCauses(t *testing.T) {
 		{decide.Reject, decide.ReasonWaitPlugin, "the time is over", false},
 	} {
 		r := Result{Outcome: step.outcome, Reason: step.reason, Message: step.message}
-		if got := told.newCause(r); got != step.want {
+		if got := state.newCause(r); got != step.want {
 			t.Errorf("step %d: %t, want %t", i, got, step.want)
 		}
 	}
 	news := 0
 	for i := range 10 * mostCauses {
-		if told.newCause(Result{Outcome: decide.Wait, Reason: decide.ReasonWaitPlugin, Message: fmt.Sprint(i)}) {
+		if state.newCause(Result{Outcome: decide.Wait, Reason: decide.ReasonWaitPlugin, Message: fmt.Sprint(i)}) {
 			news++
 		}
 	}

@@ -183,11 +183,11 @@ func TestRecallFor(t *testing.T) {
 	exited := cri.Pod{Sandboxes: []cri.Sandbox{{}},
 		Containers: []cri.Container{{Name: "main", State: cri.ContainerExited}}}
 	for _, c := range []struct {
-		name     string
-		told     v1.PodPhase
-		observed cri.Pod
-		recorded bool
-		counts   bool
+		name      string
+		published v1.PodPhase
+		observed  cri.Pod
+		recorded  bool
+		counts    bool
 	}{
 		{"runs still", v1.PodRunning, running, true, true},
 		{"stopped meanwhile", v1.PodRunning, exited, true, false},
@@ -203,7 +203,7 @@ func TestRecallFor(t *testing.T) {
 		s.Wrote(wrote(pod, c.told))
 		flush(t, s)
 		got := open(t, root).RecallFor(pod, c.observed, c.recorded).Phase
-		if want := map[bool]v1.PodPhase{true: c.told}[c.counts]; got != want {
+		if want := map[bool]v1.PodPhase{true: c.published}[c.counts]; got != want {
 			t.Errorf("%s: %q is recalled, want %q", c.name, got, want)
 		}
 	}

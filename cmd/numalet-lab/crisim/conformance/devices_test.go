@@ -85,7 +85,7 @@ func wrongDevices(t *testing.T, s *suite) {
 		{"a mount to nowhere", mount(dir, ""), "start: runc create failed"},
 	} {
 		if got := p.outcome(fmt.Sprint("c", i), tc.asks); got != tc.want &&
-			(tc.want == "" || !told(got, tc.want)) {
+			(tc.want == "" || !reports(got, tc.want)) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -100,13 +100,13 @@ func lacksImage(t *testing.T, s *suite) {
 	config.Mounts = imageMount("/x", "registry.test/none:1", "").mounts
 	_, err := s.client.Runtime().CreateContainer(ctx, p.id, config, p.config)
 	wantCode(t, "create", err, codes.NotFound)
-	if got := status.Convert(err).Message(); !told("create: "+got, imageRefused) {
+	if got := status.Convert(err).Message(); !reports("create: "+got, imageRefused) {
 		t.Errorf("refused with %q", got)
 	}
 }
 
 // told reports whether the right call failed with the right message.
-func told(got, want string) bool {
+func reports(got, want string) bool {
 	call, words, _ := strings.Cut(want, ": ")
 	return strings.HasPrefix(got, call+": ") && strings.Contains(got, words)
 }
