@@ -68,7 +68,7 @@ func New(n node.Node, client *kubeapi.Client) (*Cluster, error) {
 	c.Object = c.known.Get
 	var err error
 	if c.statuses, err = statuses.New(statuses.Config{
-		Client: client.Main(), Registry: n.Registry, Tell: n.Events.About, Told: c.written.Put,
+		Client: client.Main(), Registry: n.Registry, Tell: n.Events.About, Published: c.written.Put,
 	}); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (c *Cluster) Publishers() []pods.Publisher {
 // Pods are the node's pods at the API server.
 func (c *Cluster) Pods() *pods.Cluster {
 	return &pods.Cluster{
-		Written: c.written, Newest: c.statuses.Told,
+		Written: c.written, Newest: c.statuses.IsPublished,
 		Feed: func(report func(complaint.Problem), running func() []cri.Pod, saw func([]*v1.Pod) []*v1.Pod) source.Feed {
 			return podsource.New(podsource.Config{
 				Client: c.client.Main(), Node: c.node.Name, Report: report, Saw: saw,

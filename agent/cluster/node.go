@@ -174,7 +174,7 @@ func NewDrivers(o *Contents, p *placement.Placement, s *storage.Storage) *Driver
 		cfg.Health = s.Drivers.StorageHealth
 	}
 	return &Drivers{o: o, placement: p, storage: s, csinode: csinodes.New(cfg), needs: needs.New(needs.Config{
-		Objects: o.Objects.Expected(), Claims: s.Volumes, Changed: o.Needed.Publish,
+		Objects: o.Objects.Expected(), PVCs: s.Volumes, Changed: o.Needed.Publish,
 	})}
 }
 

@@ -37,7 +37,7 @@ func (p *Placement) claims(ctx context.Context) (c Claims, err error) {
 		Get: p.Cluster.Claim, Drivers: own, DriversChanged: mailbox.Subscribe(p.Drivers.Changed),
 		Place: p.Cluster.Place, CDIDirs: cdiDirs,
 		Ends: claims.Ends{
-			Changed: c.Changed.Publish, Settled: c.settled.Put, Tell: p.Events.About,
+			Changed: c.Changed.Publish, Unprepared: c.settled.Put, Tell: p.Events.About,
 		},
 		OptionalCalls: p.Enabled("DRAOptionalNodeOperations"),
 		Groups:        p.Enabled("DRAWorkloadResourceClaims"),

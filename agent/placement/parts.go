@@ -78,7 +78,7 @@ func (p Pods) claiming() (out claims.Pods, known bool) {
 // which are free then, so that free is called, and what the settings say is done about failed devices.
 func (p *Placement) Followers(pods Pods, free func()) ([]part.Part, error) {
 	notifier := released.New(released.Config{
-		Store: p.Store, Plugins: p.Plugins, Settled: free, Tell: p.Events.OnNode,
+		Store: p.Store, Plugins: p.Plugins, Reassignable: free, Tell: p.Events.OnNode,
 		Changed: mailbox.Subscribe(p.Store.Changes(), p.Offered),
 	})
 	failures, err := health.NewFailures(health.FailuresConfig{

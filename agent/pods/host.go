@@ -95,13 +95,13 @@ func OnHost(c HostConfig, probes Prober) (Ends, error) {
 // killed says of a pod why an earlier run of the agent was about to end it: an eviction, a shutdown of the
 // machine or a failed device.
 func (c HostConfig) killed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
-	if last, ok := c.Evicted.Doomed(p); ok {
+	if last, ok := c.Evicted.PendingKill(p); ok {
 		return evicted(last.Message, last.OwnLimit), last.Grace, true
 	}
-	if grace, ok := c.Marks.Doomed(p); ok {
+	if grace, ok := c.Marks.PendingKill(p); ok {
 		return shutDown(), grace, true
 	}
-	message, grace, ok := c.Failures.Doomed(p)
+	message, grace, ok := c.Failures.PendingKill(p)
 	return deviceFailed(message), grace, ok
 }
 

@@ -150,7 +150,7 @@ func New(ctx context.Context, c Config) *Pods {
 			Events:   p.events,
 			Capacity: mailbox.Subscribe(append(slices.Clip(c.Capacity), n.Hardware.Changes())...),
 		},
-		Runtime: p.runtime.Get, Admitted: p.Admitted.Of, Doomed: c.Ends.Killed,
+		Runtime: p.runtime.Get, Admitted: p.Admitted.Of, PendingKill: c.Ends.Killed,
 		Admission: traced{p.Queue, c.Trace}, Workers: p.Workers,
 		Statuses: p.Store, Tell: n.Events.Pod, SeenAll: p.Sources.SeenAll, Heard: p.heard,
 		Restarted: c.Metrics.Restarted,
@@ -170,7 +170,7 @@ func (p *Pods) First() []part.Part {
 	first := append([]part.Part{part.Of("admission", p.Queue.Run), part.Of("pod workers", p.Workers.Run),
 		part.Of("notices of pods", p.notices.Run)}, p.parts()...)
 	if in := p.c.Cluster; in != nil {
-		first = append(first, part.Each("what the API server knows", in.Written, p.Workers.Told))
+		first = append(first, part.Each("what the API server knows", in.Written, p.Workers.Published))
 	}
 	return first
 }
@@ -228,7 +228,7 @@ func (p *Pods) newWorkers() *podworker.Workers {
 		Attempt: reporter.NextAttempt, Lost: e.Lost, Holds: e.Holds, Failed: e.Failed,
 	}
 	if p.c.Cluster != nil {
-		known.Told = p.c.Cluster.Newest
+		known.IsPublished = p.c.Cluster.Newest
 	}
 	return podworker.New(podworker.Config{
 		Actuator: e.Actuator, Keep: podworker.Retention{

@@ -68,7 +68,7 @@ type Cluster struct {
 // Objects reads the objects that volumes are made of.
 type Objects interface {
 	volume.Objects
-	volume.Claims
+	volume.PVCs
 	csi.Objects
 }
 
@@ -126,7 +126,7 @@ func (s *Storage) volumes() (*volume.Volumes, error) {
 		cfg.Count = quota.New().Assign
 	}
 	if in := s.c.Cluster; in != nil {
-		cfg.Objects, cfg.Claims = in.Objects, in.Objects
+		cfg.Objects, cfg.PVCs = in.Objects, in.Objects
 		cfg.Disks.Secret, cfg.Disks.Attached = in.Objects.DriverSecret, in.DiskAttached
 	}
 	var err error

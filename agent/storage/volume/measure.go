@@ -49,7 +49,7 @@ func (m Measured) ByPod() map[types.UID][]PodRoom {
 	out := map[types.UID][]PodRoom{}
 	for _, one := range m.Rooms {
 		for _, of := range one.Pods {
-			out[of.Pod] = append(out[of.Pod], PodRoom{of.Volume, one.Namespace, one.Claim, one.Room, one.At})
+			out[of.Pod] = append(out[of.Pod], PodRoom{of.Volume, one.Namespace, one.PVC, one.Room, one.At})
 		}
 	}
 	return out
