@@ -26,7 +26,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		switch u.Op {
 		case source.ADD, source.UPDATE:
 			e.Kind = pod.Desired
-			if why, grace, is := l.cfg.Doomed(p); is {
+			if why, grace, is := l.cfg.PendingKill(p); is {
 				e.Why, e.Grace = why, grace
 			}
 		case source.DELETE:
