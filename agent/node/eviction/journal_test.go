@@ -47,22 +47,22 @@ func TestJournal(t *testing.T) {
 		add("b", strings.Repeat("x", maxMessage-1)+"é", all) // which is two bytes
 		time.Sleep(4 * time.Second)
 		j = openJournal(t, root)
-		d, ok := j.Doomed(podtest.New("a"))
-		if d != (Doomed{"low on memory", true, 6 * time.Second}) || !ok {
+		d, ok := j.PendingKill(podtest.New("a"))
+		if d != (PendingKill{"low on memory", true, 6 * time.Second}) || !ok {
 			t.Errorf("a: %+v, %v", d, ok)
 		}
-		if d, _ := j.Doomed(podtest.New("b")); d.Message != strings.Repeat("x", maxMessage-1) {
+		if d, _ := j.PendingKill(podtest.New("b")); d.Message != strings.Repeat("x", maxMessage-1) {
 			t.Errorf("b has a message of %d bytes, that ends with %q", len(d.Message),
 				d.Message[len(d.Message)-1:])
 		}
 		time.Sleep(time.Minute)
-		if d, _ := j.Doomed(podtest.New("a")); d.Grace != leastGrace {
+		if d, _ := j.PendingKill(podtest.New("a")); d.Grace != leastGrace {
 			t.Errorf("after its grace period a has %v", d.Grace)
 		}
 		ended := podtest.New("a")
 		ended.Status.Phase = v1.PodFailed
 		for _, pod := range []*v1.Pod{ended, podtest.New("c")} {
-			if _, ok := j.Doomed(pod); ok {
+			if _, ok := j.PendingKill(pod); ok {
 				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
 			}
 		}
@@ -76,7 +76,7 @@ func TestJournal(t *testing.T) {
 		}
 		j = openJournal(t, root)
 		for uid, want := range map[string]bool{"a": false, "b": false, "c": true, "0": true} {
-			if _, ok := j.Doomed(podtest.New(uid)); ok != want {
+			if _, ok := j.PendingKill(podtest.New(uid)); ok != want {
 				t.Errorf("%s is remembered: %v", uid, ok)
 			}
 		}

@@ -32,7 +32,7 @@ func pendingKills(t *testing.T, dir, boot string) (out string) {
 	}
 	for i := range 3 {
 		name := fmt.Sprint("pod", i)
-		if grace, ok := m.Doomed(podtest.New(name)); ok {
+		if grace, ok := m.PendingKill(podtest.New(name)); ok {
 			out += fmt.Sprintf("%s within %v, ", name, grace.Round(10*time.Second))
 		}
 	}
@@ -91,7 +91,7 @@ func TestMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, phase := range []v1.PodPhase{v1.PodFailed, v1.PodSucceeded} {
-		if _, ok := m.Doomed(podtest.New("pod0", podtest.Phase(phase))); ok {
+		if _, ok := m.PendingKill(podtest.New("pod0", podtest.Phase(phase))); ok {
 			t.Errorf("a pod that is %s ends", phase)
 		}
 	}

@@ -260,7 +260,7 @@ func (n *diskNode) data(dir string) (out map[string]string) {
 
 func diskPod(uid string) *v1.Pod {
 	return podtest.New("shop/web-"+uid, podtest.UID(types.UID(uid)),
-		podtest.Containers("c"), podtest.Mounts(claimVolume("data")))
+		podtest.Containers("c"), podtest.Mounts(pvcVolume("data")))
 }
 
 // request returns the driver's last call of that name.

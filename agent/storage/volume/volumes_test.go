@@ -216,7 +216,7 @@ func TestUnsupported(t *testing.T) {
 	unused := podWith(disk)
 	unused.Spec.Containers[0].VolumeMounts = nil
 	for name, pod := range map[string]*v1.Pod{
-		"unused": unused, "claim": podWith(claimVolume("x")), "scratch": podWith(empty("v", "")),
+		"unused": unused, "claim": podWith(pvcVolume("x")), "scratch": podWith(empty("v", "")),
 	} {
 		if _, err := Unsupported(pod); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -256,14 +256,14 @@ func TestSetUpRefuses(t *testing.T) {
 		{"photon", podWith(source(v1.VolumeSource{PhotonPersistentDisk: &v1.PhotonPersistentDiskVolumeSource{}})),
 			"type photonPersistentDisk is not supported, and the pod does not start: Kubernetes has removed it"},
 		{"device", changed(func(p *v1.Pod) {
-			p.Spec.Volumes = []v1.Volume{claimVolume("x")}
+			p.Spec.Volumes = []v1.Volume{pvcVolume("x")}
 			p.Spec.Containers[0].VolumeMounts = nil
 			p.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "v"}}
 		}), "error processing PVC shop/x: there is no API server to get it from"},
 		{"no API server", podWith(source(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}})),
 			`MountVolume.SetUp failed for volume "v" : there is no API server to get its content ` +
 				`from; run the agent with --kubeconfig`},
-		{"claim", podWith(claimVolume("x")), "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], " +
+		{"claim", podWith(pvcVolume("x")), "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], " +
 			"failed to process volumes=[v]: error processing PVC shop/x: there is no API server"},
 		{"medium", podWith(empty("v", "Tape")), `volume "v" : medium "Tape" is not one of`},
 		{"UID", changed(func(p *v1.Pod) { p.UID = "../u" }), `pod UID name "../u"`},

@@ -200,7 +200,7 @@ func TestRecallFor(t *testing.T) {
 		s := open(t, root)
 		pod := static("a")
 		podtest.Line("Never main")(pod)
-		s.Wrote(wrote(pod, c.told))
+		s.Wrote(wrote(pod, c.published))
 		flush(t, s)
 		got := open(t, root).RecallFor(pod, c.observed, c.recorded).Phase
 		if want := map[bool]v1.PodPhase{true: c.published}[c.counts]; got != want {
