@@ -16,13 +16,13 @@ import (
 type Claims struct {
 	*claims.Manager                // nil: the node is in no cluster
 	Changed         *mailbox.Topic // what pods that wait lack of them
-	settled         *mailbox.Box[types.UID]
+	unprepared      *mailbox.Box[types.UID]
 	usable          func() []string
 }
 
 // claims makes what has claims prepared.
 func (p *Placement) claims(ctx context.Context) (c Claims, err error) {
-	c.Changed, c.settled = new(mailbox.Topic), mailbox.New[types.UID]()
+	c.Changed, c.unprepared = new(mailbox.Topic), mailbox.New[types.UID]()
 	own := &ownDrivers{Drivers: p.Drivers, on: p.Hardware.Get().CPUDriver != ""}
 	c.usable = own.usable(p.Drivers.AllUsable)
 	if p.Cluster == nil {
@@ -37,7 +37,7 @@ func (p *Placement) claims(ctx context.Context) (c Claims, err error) {
 		Get: p.Cluster.Claim, Drivers: own, DriversChanged: mailbox.Subscribe(p.Drivers.Changed),
 		Place: p.Cluster.Place, CDIDirs: cdiDirs,
 		Ends: claims.Ends{
-			Changed: c.Changed.Publish, Unprepared: c.settled.Put, Tell: p.Events.About,
+			Changed: c.Changed.Publish, Unprepared: c.unprepared.Put, Tell: p.Events.About,
 		},
 		OptionalCalls: p.Enabled("DRAOptionalNodeOperations"),
 		Groups:        p.Enabled("DRAWorkloadResourceClaims"),

@@ -51,7 +51,7 @@ func (p *Placement) Parts(pods Pods) []part.Part {
 	}
 	return append(parts,
 		part.Of("resource claims", func(ctx context.Context) error { return p.Claims.Run(ctx, pods.claiming) }),
-		part.Each("settled claims", p.Claims.settled, pods.Retry))
+		part.Each("unprepared claims", p.Claims.unprepared, pods.Retry))
 }
 
 // claiming returns the pods that have not ended, and those that run; false: they are not known yet.
