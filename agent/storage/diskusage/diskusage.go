@@ -15,7 +15,7 @@ type Usage struct {
 	Partial bool
 }
 
-// Add adds what somebody else uses.
+// Add returns the sum of both usages; it is partial if one of them is.
 func (u Usage) Add(other Usage) Usage {
 	return Usage{u.Bytes + other.Bytes, u.Inodes + other.Inodes, u.Partial || other.Partial}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // A walk that has worked for slice rests for idle times as long, so that it takes an eighth of one CPU,
-// and in a hurry a quarter as long as it worked. One that waits for a slow disk rests at most longest.
+// and in a hurry a quarter as long as it worked. A walk on a slow disk rests at most longest.
 const slice, idle, longest = 5 * time.Millisecond, 7, 50 * time.Millisecond
 
 // pace has a walk rest.

@@ -17,5 +17,5 @@
 //
 // A walk works for an eighth of the time, at most four run at once, and a pod's volumes are not
 // measured again before twenty times as long has passed as that took, or five periods; only evictions
-// may ask for it, where it is quick. Nobody waits for a walk: readers get what was measured last.
+// may ask for it, where it is quick. Readers do not wait for a walk: they get what was measured last.
 package localstorage

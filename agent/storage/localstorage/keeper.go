@@ -20,7 +20,7 @@ const lookPeriod = 10 * time.Second
 
 // KeeperConfig connects a Keeper to the node. All of it is required.
 type KeeperConfig struct {
-	// Pods returns those that have not ended and that nobody is ending.
+	// Pods returns the pods that have not ended and are not being evicted.
 	Pods func() []*v1.Pod
 	// Used returns what pods use, not older than that.
 	Used func(ctx context.Context, age time.Duration) (statsapi.Summary, error)

@@ -25,7 +25,7 @@ type kind struct {
 	local bool
 	// quota: the kernel may count what is in it.
 	quota bool
-	// hurries reports whether somebody waits for what is measured.
+	// hurries reports whether a caller of Anew waits for the measurement.
 	hurries func() bool
 }
 
@@ -82,7 +82,7 @@ func (m *Meter) volumesOf(ctx context.Context, pod *v1.Pod, before []Volume) (
 func (m *Meter) volume(ctx context.Context, path string, k kind) (
 	v Volume, by string, worked time.Duration, err error) {
 	began, own := time.Now(), isMount(path)
-	if k.local && own { // somebody mounted something there; it is not the pod's
+	if k.local && own { // something foreign is mounted there; it is not the pod's
 		return v, "", 0, os.ErrInvalid
 	}
 	if v.Room, err = diskusage.Filesystem(path); err != nil {
@@ -111,7 +111,7 @@ func isMount(path string) bool {
 	return err == nil && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// filesOf measures the logs of a pod and its /etc/hosts. What is not there uses nothing.
+// filesOf measures the logs of a pod and its /etc/hosts. Missing files use nothing.
 func (m *Meter) filesOf(pod *v1.Pod) Pod {
 	p := Pod{Namespace: pod.Namespace, Name: pod.Name, At: time.Now(),
 		Logs: map[string]diskusage.Usage{}}

@@ -32,7 +32,7 @@ type Config struct {
 	Quota func(dir string) (diskusage.Usage, bool)
 	// Processes looks at pods' processes; nil: they cannot be found.
 	Processes *held.Pods
-	// Looked gets how long measuring a volume took, and the method; nil: nobody wants it.
+	// Looked gets how long measuring a volume took, and the method. Optional.
 	Looked func(by string, took time.Duration)
 }
 
@@ -57,7 +57,7 @@ type Pod struct {
 	At    time.Time // when logs and files were measured
 }
 
-// Meter measures pods in the background: each 10 s it looks for what is due, and when somebody asks.
+// Meter measures pods in the background: each 10 s, and when a caller asks, it looks for what is due.
 type Meter struct {
 	cfg Config
 	// askedFiles and askedVolumes have capacity 1.
@@ -66,7 +66,7 @@ type Meter struct {
 	mu      sync.Mutex
 	pods    map[types.UID]Pod
 	volumes map[types.UID]history
-	// filesWanted: somebody wants logs and files measured now.
+	// filesWanted: a caller of Anew wants logs and files measured now.
 	filesWanted bool
 	disk        disk // only the goroutine of volumes changes it
 }
@@ -125,7 +125,7 @@ func (m *Meter) Anew(uids []types.UID) (soon, late []types.UID) {
 	return soon, late
 }
 
-// hurries reports whether somebody waits for the pod's volumes.
+// hurries reports whether a caller of Anew waits for the pod's volumes.
 func (m *Meter) hurries(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,8 +150,8 @@ func (m *Meter) Run(ctx context.Context) error {
 	return nil
 }
 
-// asked waits until somebody asks, and not longer than until the next look. It reports false if ctx
-// ended.
+// asked waits until c has a value, but not longer than until the next look is due. It reports false if
+// ctx ended.
 func asked(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -161,7 +161,7 @@ func asked(ctx context.Context, c <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// wantsFiles reports whether somebody wants logs and files measured now, once.
+// wantsFiles reports whether Anew asked for logs and files since the last call of wantsFiles.
 func (m *Meter) wantsFiles() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

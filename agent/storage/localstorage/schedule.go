@@ -18,9 +18,9 @@ const (
 	soonest = 10 * time.Second
 	// A measurement is not repeated before rests times as long has passed as it took, or mostPeriods.
 	rests, mostPeriods = 20, 5
-	// cheap is work that may be repeated at once: the kernel counted. quick may be repeated at once if
-	// somebody asks, in a hurry: it takes little longer then. What takes longer rests restsAsked times as
-	// long. Who asks waits no longer than patience.
+	// cheap is work that may be repeated at once: the kernel counted. quick may be repeated at once if a
+	// caller of Anew asks: in a hurry it takes little longer. Slower work rests restsAsked times as long.
+	// A request counts no longer than patience.
 	cheap, quick, restsAsked, patience = time.Millisecond, time.Second, 5, 10 * time.Second
 )
 
@@ -36,13 +36,13 @@ type history struct {
 	since     bool
 	same      bool // nothing changed between the last two
 	wrong     complaint.Complaint[string]
-	measuring bool       // somebody measures the pod now
+	measuring bool       // the pod is being measured
 	wrote     held.Wrote // by the pod's processes when that began
-	// anew is when somebody asked for it to be measured; zero: nobody did since it began last.
+	// anew is when Anew last asked for a measurement; zero: not since the last one began.
 	anew time.Time
 }
 
-// wanted reports whether somebody waits for the pod to be measured.
+// wanted reports whether a caller of Anew waits for the pod to be measured.
 func (h history) wanted(now time.Time) bool { return !h.anew.IsZero() && now.Sub(h.anew) < patience }
 
 // soon reports whether the pod may be measured at once.
@@ -79,7 +79,7 @@ func localBytes(all []Volume) (n uint64) {
 	return n
 }
 
-// moment is when somebody asks what is due.
+// moment holds what due needs besides the pods: the time, the disk and the period.
 type moment struct {
 	now    time.Time
 	disk   disk
@@ -113,8 +113,8 @@ func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
 
 // dueAt returns when the pod is to be measured again: every two periods, and every four while
 // nothing changes. A pod that may exceed a limit, as the disk grew by half of what is left to the
-// pod, is measured after half a period, and one that does grow before it can reach the limit. A pod that
-// somebody wants measured is due at once, if that is quick or it has rested.
+// pod, is measured after half a period, and one that does grow before it can reach the limit. A pod for
+// which Anew was called is due at once, if measuring it is quick or it has rested.
 func (m moment) dueAt(pod *v1.Pod, h history) time.Time {
 	if h.at.IsZero() || h.wanted(m.now) && h.again(m.now) {
 		return time.Time{}

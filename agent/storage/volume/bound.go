@@ -26,7 +26,7 @@ import (
 type PVCs interface {
 	PVC(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// UpdatePVC writes the status of a PVC that was read, unless somebody else has changed it
+	// UpdatePVC writes the status of a PVC that was read, unless another client has changed the PVC
 	// since, and returns what is written.
 	UpdatePVC(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
 		*v1.PersistentVolumeClaim, error)

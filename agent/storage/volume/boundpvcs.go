@@ -48,8 +48,8 @@ func (c BoundPVC) typed() (is used, err error) {
 	return is, err
 }
 
-// oncePod reports whether only one pod at a time may use the volume. If the volume has other access
-// modes too, nobody knows which one the pod means.
+// oncePod reports whether only one pod at a time may use the volume. A volume with other access modes
+// too is not limited: which mode the pod means is unknown.
 func (c BoundPVC) oncePod() bool {
 	modes := c.Volume.Spec.AccessModes
 	return len(modes) == 1 && modes[0] == v1.ReadWriteOncePod

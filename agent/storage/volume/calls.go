@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// calls runs what a file system may hang, and nobody can end then. Each call has a goroutine of its
-// own, which may outlive the agent's Run. Only one call of a name runs at a time, so retries do not
-// add more. The zero value is ready.
+// calls runs functions that may hang in a file system, and then cannot be ended. Each call has a
+// goroutine of its own, which may outlive the agent's Run. Only one call of a name runs at a time, so
+// retries do not add more. The zero value is ready.
 type calls struct {
 	mu      sync.Mutex
 	running map[string]*call

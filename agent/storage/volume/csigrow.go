@@ -120,7 +120,7 @@ func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err
 		}
 		now = ended(g.pvc, to.to)
 	case said == csi.Unable && !to.tracked, said == csi.Unfit && !to.tracked:
-		return nil // as the kubelet: the controller did it all, or will when nobody uses the volume
+		return nil // as the kubelet: the controller did it all, or will when no pod uses the volume
 	case said == csi.Unknown || !to.tracked:
 	default:
 		gaveUp := g.was.failed && other.Cmp(to.to) != 0 // the user wants another size since

@@ -53,7 +53,7 @@ func emptyDirs() plugin {
 }
 
 // count has the kernel count what is written to an emptyDir on disk, if the pod has users of its
-// own: others could make the count wrong. Without it, somebody has to look at every file.
+// own: others could make the count wrong. Without the count, the meter has to walk the files.
 func (v *Volumes) count(ctx context.Context, t target) {
 	onDisk := t.volume.EmptyDir.Medium == v1.StorageMediumDefault
 	if v.cfg.Count == nil || !onDisk || !cri.OwnUsers(t.pod) {

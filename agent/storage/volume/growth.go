@@ -15,8 +15,8 @@ import (
 
 // A PVC's volume grows in three steps: a controller makes the volume larger and writes that into
 // the persistent volume, the node has the driver make the file system larger, and the node writes
-// the PVC's new capacity. What this node has grown, and what failed, is kept in memory: a driver
-// may be asked again for a size that it has.
+// the PVC's new capacity. The node keeps in memory which volumes it has grown, and what failed: a driver
+// may be asked again for a size that the volume has.
 
 // stayNode is the annotation of a PVC whose volume nodes need not expand.
 const stayNode = "volume.kubernetes.io/node-expansion-not-required"

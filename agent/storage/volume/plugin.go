@@ -86,7 +86,7 @@ type facts struct {
 	ordinary bool   // any pod can have it at any time: nothing that it is made of can be missing
 	served   bool   // a server or driver has the files
 	contexts bool   // it can be mounted with an SELinux context
-	polled   bool   // what it is made of changes and nobody tells
+	polled   bool   // what it is made of changes without an event
 	driver   string // that makes it; "": the agent does
 }
 

@@ -66,7 +66,7 @@ func (v recalling) recall(pod *v1.Pod, uid types.UID, u used, from string) {
 	}
 }
 
-// recall tells what disk a pod has. That is known without the secrets with which the node logs in.
+// recall tells what disk a pod has. It needs none of the secrets with which the node logs in.
 func (d hostDisks) recall(pod types.UID, u used) {
 	var disk scsi.Disk
 	var err error

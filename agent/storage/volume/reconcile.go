@@ -64,9 +64,9 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("%s %v: %s", s.verb, s.place, s.why) }
 
-// reconcile returns the steps from what exists to what a pod should have. Volumes that nobody wants
-// go first; the rest keeps the order of want, where a PVC that two volumes have counts once. After a crash between steps, the steps that follow
-// from what exists then lead to the same end.
+// reconcile returns the steps from what exists to what a pod should have. It first removes volumes that
+// are not wanted; the rest keeps the order of want, where a PVC of two volumes counts once. After a crash
+// between steps, the steps that follow from what exists then lead to the same end.
 func reconcile(want []wanted, have []found) (out []step) {
 	there := byPlace(have)
 	var steps []step

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// measureWait bounds how long anybody waits for the measurement of one volume, and roundWait for
+	// measureWait bounds how long a caller waits for the measurement of one volume, and roundWait for
 	// that of all.
 	measureWait = 2 * time.Second
 	roundWait   = 10 * time.Second

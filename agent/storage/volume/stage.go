@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 )
 
-// take waits until nobody else stages the volume, mounts it for a pod, or looks for pods that use it
-// and undoes the stage.
+// take locks a volume against others that stage it, mount it for a pod, or look for pods that use it
+// and undo the stage.
 func (v *Volumes) take(ctx context.Context, p place) (done func(), err error) {
 	done, err = v.locks.Lock(ctx, p)
 	if err != nil {

@@ -59,8 +59,8 @@ func makeBeneath(root *os.File, path string) (*os.File, error) {
 	return openBeneath(root, path, unix.O_PATH)
 }
 
-// mkdirLike makes a directory in parent with the mode of root, whatever the umask is. It leaves a
-// directory alone that somebody else made meanwhile.
+// mkdirLike makes a directory in parent with the mode of root, whatever the umask is. An existing
+// directory is left unchanged.
 func mkdirLike(root, parent *os.File, name string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &stat); err != nil {

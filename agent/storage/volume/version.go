@@ -177,8 +177,8 @@ type lastVersions struct {
 	pods map[types.UID]map[string]*version
 }
 
-// take returns the last version of a volume, nil if there is none, and forgets it: until the next
-// one is kept, nobody knows what the directory has.
+// take returns the last version of a volume, nil if there is none, and forgets it: what the directory
+// has is unknown until the next version is kept.
 func (v *lastVersions) take(pod types.UID, dir string) *version {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stat reads the attributes of what path leads to, as far as they are known here: a filesystem whose
-// server does not answer keeps nobody.
+// stat reads the attributes of what path leads to, as far as they are known here: it does not wait for
+// the server of a filesystem.
 func stat(path string) (s unix.Statx_t, err error) {
 	const mask = unix.STATX_TYPE | unix.STATX_NLINK | unix.STATX_INO | unix.STATX_BLOCKS
 	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, mask, &s)

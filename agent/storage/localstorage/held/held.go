@@ -160,7 +160,7 @@ func (l *look) file(link string, root uint64) {
 }
 
 // Wrote is how much a pod's processes have written: those that run now, and by the count of their
-// cgroup. Neither is all: what is written later by the kernel may count for nobody, and processes end.
+// cgroup. Neither is all: the kernel may charge late writes to no pod, and processes end.
 type Wrote struct{ processes, group uint64 }
 
 // Since returns how much was written since another time, at least.

@@ -1,9 +1,9 @@
 // Package quota has the kernel count what directories use, by project quotas (ext4, xfs).
 //
 // A project is a number that an inode carries, and that what is made below it inherits; the
-// filesystem counts the blocks and inodes of each. The directory itself is the only record: whoever
-// reads its project reads what was counted, also after a restart, and what a kubelet assigned
-// before. A project that counts nothing is free again, so that nothing needs to be cleared.
+// filesystem counts the blocks and inodes of each. The directory itself is the only record: its project
+// leads to the count, also after a restart, and also if a kubelet assigned the project before.
+// A project that counts nothing is free again, so that nothing needs to be cleared.
 //
 // No limit is set: the kernel counts, and the agent decides. A process with rights over the files
 // in the first user namespace can give them another project, so only pods with a user namespace of

@@ -14,7 +14,7 @@ import (
 // OperationAttach is the name of the wait for an attachment in messages. It is not counted.
 const OperationAttach = "WaitForAttach"
 
-// PendingError says that a volume is not attached yet, and that nobody has failed to.
+// PendingError says that a volume is not attached yet, and that the attacher reports no failure.
 type PendingError struct {
 	Err   error
 	usual time.Time // until then
@@ -30,7 +30,7 @@ func (e *PendingError) Usual() bool { return time.Now().Before(e.usual) }
 // FullError says that a volume is not attached because the node takes no more volumes of its driver.
 type FullError struct {
 	Err error // the attacher's
-	// At is when the attacher said so. News: nobody has heard of that before.
+	// At is when the attacher said so. News: it was not returned before.
 	At   time.Time
 	News bool
 
@@ -54,8 +54,8 @@ func (e *UnattachedError) Error() string { return e.Err.Error() }
 
 func (e *UnattachedError) Unwrap() error { return e.Err }
 
-// unattached is the error of a volume that is not attached. What failed for it is tried again when the
-// attachment changes.
+// unattached is the error of a volume that is not attached. The operation that failed for it is tried
+// again when the attachment changes.
 func unattached(k Key, err error) error {
 	return &OperationError{OperationAttach, &cri.ObjectError{Err: &UnattachedError{k, err}}}
 }

@@ -51,7 +51,7 @@ type entry struct {
 	kept failure
 	// verified: it was attached when a pod wanted it.
 	verified bool
-	// unattached: nobody attaches the volume.
+	// unattached: the volume needs no attachment.
 	unattached bool
 	// trying is the use for which calls are made now; end ends them.
 	trying use
@@ -61,7 +61,7 @@ type entry struct {
 // Had reports whether the volume is staged.
 func (e *entry) Had() bool { return len(e.places) > 0 }
 
-// mayBeAttached reports whether it is not known that nobody attaches the volume.
+// mayBeAttached reports whether the volume may be attached; true while that is not known.
 func (e *entry) mayBeAttached() bool { return !e.unattached }
 
 // failure is a call that failed, and is not repeated before a time.
@@ -110,8 +110,8 @@ func (b book) begin(ctx context.Context, k Key, u use) (within context.Context, 
 	}, now, ok
 }
 
-// leave notes that a pod gives up a volume, and ends the calls that are made for it: nobody waits for
-// them, and what they may have done is undone. clean: there is nothing to undo, and nobody is at it.
+// leave notes that a pod gives up a volume, and ends the calls for it: their result is not needed, and
+// what they may have done is undone. clean: there is nothing to undo, and no call for the pod runs.
 func (b book) leave(k Key, u use) (clean bool) {
 	b.Change(k, func(e *entry) {
 		now, has := e.Users[u]
@@ -145,7 +145,7 @@ func (b book) take(k Key, of remnant, unattached bool) {
 }
 
 // forgive forgets the failures of calls to such drivers, which may have been repaired, and ends the
-// pauses of those who wait.
+// pauses before their next calls.
 func (b book) forgive(registered func(driver string) bool) {
 	b.Each(func(k Key, e *entry) {
 		if registered(k.Driver) {
@@ -155,7 +155,7 @@ func (b book) forgive(registered func(driver string) bool) {
 	b.Hasten()
 }
 
-// unattach notes that nobody attaches the volumes of a driver, and reports whether that is news.
+// unattach notes that the volumes of a driver need no attachment, and reports whether that is news.
 func (b book) unattach(driver string) (news bool) {
 	b.Each(func(k Key, e *entry) {
 		if k.Driver == driver && !e.unattached {

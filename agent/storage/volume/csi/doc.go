@@ -8,5 +8,5 @@
 //	socket found -> versions checked -> NodeGetInfo -> registered -> socket removed: left
 //
 // Each call has a connection of its own, so none can be dead unnoticed, and a deadline. Nothing is
-// locked while a driver is called: one that hangs keeps only those who wait for its answer.
+// locked while a driver is called: one that hangs blocks only the callers that wait for its answer.
 package csi

@@ -145,8 +145,8 @@ func (p paths) target(u use) string {
 // pathOf returns a volume's name as an element of paths.
 func pathOf(name string) string { return strings.ReplaceAll(name, "/", "~") }
 
-// removeEmpty removes directories, or files, that are there. One that is not empty, or mounted on,
-// stays.
+// removeEmpty removes those of the directories or files that exist. It stops at a directory that is not
+// empty, or that something is mounted on.
 func removeEmpty(all ...string) error {
 	for _, path := range all {
 		err := os.Remove(path)

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// What the API server takes of what a driver says (KEP-1432).
+// The API server's limits for the health that a driver reports (KEP-1432).
 const (
 	mostConditions = 16
 	longestReason  = 256

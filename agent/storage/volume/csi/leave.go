@@ -106,7 +106,7 @@ func (m *Mounts) unpublish(ctx context.Context, k Key, u use) error {
 	})
 }
 
-// isAbsent reports whether a path is not there: somebody undid by hand what the driver cannot.
+// isAbsent reports whether a path is not there: an operator undid by hand what the driver cannot.
 func isAbsent(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Driver describes a driver for people. One that is not registered, and was, has only a name.
+// Driver describes a driver for people. A driver that is no longer registered has only a name.
 type Driver struct {
 	Name       string            `json:"name"`
 	Registered bool              `json:"registered"`

@@ -23,7 +23,7 @@ type MountsConfig struct {
 	Objects Objects
 	// Attached returns what the attacher of a driver says of a volume that is attached to the node.
 	// Else ok is false, and err says why if the attacher failed. It must not block long; nil: there
-	// is nobody who attaches.
+	// is no API server to read attachments from.
 	Attached func(ctx context.Context, of Attachment) (
 		publishContext map[string]string, ok bool, err error)
 	// Exhausted is called when an attacher says that the node takes no more volumes of a driver which
@@ -34,8 +34,8 @@ type MountsConfig struct {
 	// Wake has a pod looked at that waits for a driver or an attachment. It must not block. Optional.
 	Wake     func(pod types.UID)
 	Recovery RecoveryConfig
-	// Done is called after each operation on a volume that nobody else counts. It must not block.
-	// Optional.
+	// Done is called after each operation on a volume that the caller of Mounts does not count itself. It
+	// must not block. Optional.
 	Done func(Operation)
 	// Pauses are between calls for a volume that fail; zero: from 0.5 s to 2 min 2 s, the kubelet's.
 	Pauses await.Pauses
@@ -209,8 +209,8 @@ var errGone = errors.New("the pod no longer wants the volume")
 
 // SetUp stages and publishes a volume that was wanted, and calls then with where it is published.
 // It waits for the driver, at most as long as calls have. A call that fails is not repeated before a
-// pause is over, and one that is under way ends with Leave. Nobody else calls the driver for the volume
-// meanwhile.
+// pause is over, and Leave ends a call that is under way. It holds the volume's lock: meanwhile no other
+// caller has the volume staged, published, unpublished or expanded.
 func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, r Result) error) error {
 	done, err := m.book.Take(ctx, r.Key)
 	if err != nil {

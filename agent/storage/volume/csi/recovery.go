@@ -57,7 +57,7 @@ type unnamed struct {
 // knows of the pod that has the volume, which takes minutes after a start of a large cluster's server.
 const lastDoubt = 2 * time.Minute
 
-// newRecovery reads what is there. What its records name is in the book then.
+// newRecovery reads what earlier runs left, and puts the volumes that have a record into the book.
 func newRecovery(ctx context.Context, m *Mounts) *recovery {
 	r := &recovery{paths: m.paths, node: m.cfg.Node, book: m.book, tell: m.cfg.Recovery.Lost,
 		all: map[string]*unnamed{}, attachedKnown: m.cfg.Attached == nil}

@@ -31,10 +31,10 @@ type entry struct {
 	made bool // it has a directory
 	// found: the disk comes from its directory, so the API may have another name for it.
 	found   bool
-	known   Disk // as the claim or the spec of a pod says that has the disk that was found; nil: none
+	known   Disk // the found disk as the claim or spec of a pod names it; nil: none did
 	mounted bool // when it was found
-	// login: when the disk was found, iscsid may have been at a login for an earlier run. It goes on
-	// without that run and without iscsiadm, and nobody can ask for it.
+	// login: when the disk was found, a login that an earlier run began may have been under way. iscsid
+	// goes on with it without that run and without iscsiadm, and cannot be asked whether it does.
 	login bool
 }
 
@@ -250,7 +250,7 @@ func isRecord(name string) bool {
 	return name == recordFile || name == filepath.Base(files.Temporary(recordFile))
 }
 
-// remove removes the disk's directory, with its record. What else is in it is none of ours.
+// remove removes the disk's directory, with its record, but no other files in it.
 func (p paths) remove(k key) error {
 	dir := p.dir(k)
 	path := filepath.Join(dir, recordFile)

@@ -44,7 +44,7 @@ type Config struct {
 	Mounts Mounts
 	Host   Host
 	// Attached reports whether the node's status has the volume of that unique name as attached; nil:
-	// nobody attaches, and none is waited for.
+	// no controller attaches volumes, and SetUp does not wait for one.
 	Attached func(name string) bool
 	// Used is called after what InUse returns has changed. It must not block. Optional.
 	Used func()
@@ -157,7 +157,7 @@ var errGone = errors.New("the pod no longer wants the volume")
 
 // SetUp attaches the disk that was wanted, mounts its file system for the node, and calls then. at is
 // where it is mounted; of a block volume it is the device, and file where the pod's mount of it goes.
-// Nobody else works on the disk meanwhile.
+// SetUp holds the disk's lock meanwhile.
 func (d *Disks) SetUp(ctx context.Context, r Request, then func(at, file string) error) error {
 	done, err := d.book.Take(ctx, r.key())
 	if err != nil {

@@ -85,7 +85,7 @@ func (i iscsiadm) logout(ctx context.Context, of node, all []session, o others) 
 		}
 		for _, disk := range s.disks(-1) {
 			if o.busy(i.host, disk) != "" {
-				return nil // somebody has it whom no volume names
+				return nil // in use, though by no volume of the node
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (i iscsiadm) endSessions(ctx context.Context, of node) error {
 	return errors.Join(errs...)
 }
 
-// busy returns who has a block device; "": nobody.
+// busy returns what uses a block device: a device on it, or a mount; "": nothing.
 func (o others) busy(h Host, disk string) string {
 	if all := h.holders(disk); len(all) > 0 {
 		return "device " + all[0]
@@ -133,8 +133,8 @@ func (o others) busy(h Host, disk string) string {
 	return ""
 }
 
-// drop has the kernel forget disks, first their multipath devices. It does not take a disk from
-// anybody.
+// drop has the kernel forget disks, first their multipath devices. A device in use is an error, and
+// stays.
 func (h Host) drop(ctx context.Context, disks []string, o others) error {
 	for _, disk := range slices.Clone(disks) {
 		dm := h.multipath(disk)

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// Recall tells that a pod has a disk, as its claim or its spec says. linked: the pod's directory has a
-// link to the disk, which it has as a device. What is lost of the disk's records is written again.
+// Recall notes that a pod has a disk, as its claim or its spec says. linked: the pod's directory has a
+// link to the disk, which it has as a device. Lost records of the disk are written again.
 func (d *Disks) Recall(r Request, linked bool) {
 	k := r.key()
 	found, lost := false, false

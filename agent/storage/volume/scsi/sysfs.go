@@ -31,8 +31,8 @@ func attribute(path ...string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// sessions returns the sessions with a target, in the order of their hosts. One that ends meanwhile is
-// left out.
+// sessions returns the sessions with a target, in the order of their hosts, without those that end
+// meanwhile.
 func (h Host) sessions(iqn string) (out []session, err error) {
 	hosts := filepath.Join(h.Sys, "class/iscsi_host")
 	all, err := filepath.Glob(filepath.Join(files.Pattern(hosts), "host*", "device", "session*"))
@@ -85,8 +85,8 @@ func (s session) disks(lun int) (out []string) {
 	return out
 }
 
-// scanLUN has the kernel look for one LUN of a session. A scan for all would find disks that are
-// nobody's business, and that nobody deletes.
+// scanLUN has the kernel look for one LUN of a session. A scan for all would add disks that no volume
+// names, and that the agent would never delete.
 func (h Host) scanLUN(host, lun int) error {
 	return h.write(fmt.Sprintf("0 0 %d", lun), "class/scsi_host", fmt.Sprintf("host%d", host), "scan")
 }
@@ -104,7 +104,7 @@ func (h Host) scanAll() error {
 	return errors.Join(errs...)
 }
 
-// remove has the kernel forget a disk. One that is not there is removed.
+// remove has the kernel forget a disk. An absent disk is no error.
 func (h Host) remove(disk string) error {
 	err := h.write("1", "block", disk, "device/delete")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -50,7 +50,7 @@ type Entry[U Use, S any] interface {
 type Ends[K comparable] struct {
 	// Name names a thing in errors.
 	Name func(K) string
-	// TakeBack takes back what the node has of a thing. Nobody else works on it meanwhile.
+	// TakeBack takes back what the node has of a thing. The caller holds the lock of the thing.
 	TakeBack func(context.Context, K) error
 	// Failed hears why a thing was not taken back, and returns the pause before the next try: the
 	// given one or a shorter one.
@@ -62,7 +62,7 @@ type Ends[K comparable] struct {
 	Pauses await.Pauses
 }
 
-// Book has things by key. It forgets a thing that nobody uses and of which the node has nothing.
+// Book has things by key. It forgets a thing that no pod uses and of which the node has nothing.
 // Tasks takes things back while it runs. All methods are safe for concurrent use; functions that
 // Change, Each and Pods call must not call them.
 type Book[K comparable, U Use, S any, E Entry[U, S]] struct {
@@ -144,7 +144,7 @@ func (b *Book[K, U, S, E]) Pods(which func(k K, e E, s S) bool) []types.UID {
 	return slices.Sorted(maps.Keys(pods))
 }
 
-// Take waits until nobody else works on a thing.
+// Take locks a thing: it waits until no other caller works on it. done unlocks it.
 func (b *Book[K, U, S, E]) Take(ctx context.Context, k K) (done func(), err error) {
 	done, err = b.locks.Lock(ctx, k)
 	if err != nil {
