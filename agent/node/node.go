@@ -36,7 +36,7 @@ type Identity struct {
 // Node has what every floor stands on, that of a hollow node too.
 type Node struct {
 	Identity
-	Registry kubemetrics.KubeRegistry // nil: nobody reads metrics
+	Registry kubemetrics.KubeRegistry // nil: metrics are not registered
 	Events   Events
 }
 

@@ -25,8 +25,8 @@ type Config struct {
 	// Asked is --node-ip: nothing, one address, or one of each family. 0.0.0.0 and :: select the
 	// primary family.
 	Asked []net.IP
-	// Standalone is set if nobody calls the node by its name. It then uses the loopback address if it
-	// has no other.
+	// Standalone is set on a node in no cluster. Its name is not looked up, and it has the loopback
+	// address if it has no other.
 	Standalone bool
 	// Provided is set if a cloud controller manager writes the addresses to the Node object. Until it
 	// has, the node has those in Asked.

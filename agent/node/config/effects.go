@@ -70,7 +70,7 @@ func unhonoured(c *Config, given []string, flags *Flags) []string {
 type unheeded struct {
 	c     *Config
 	table map[string]string
-	usual *kubeletv1beta1.KubeletConfiguration // what nobody set
+	usual *kubeletv1beta1.KubeletConfiguration // the defaults
 	found map[string]bool
 }
 

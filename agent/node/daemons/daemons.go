@@ -65,8 +65,8 @@ func New(names Names, endpoint string) (*Daemons, error) {
 	return d, nil
 }
 
-// Look moves the processes that are not where they belong. What belongs to the agent and the
-// runtime is moved first, so that it does not count as the system's.
+// Look moves the processes that are not where they belong. The agent and the runtime are moved first, so
+// that they do not count as the system's.
 func (d *Daemons) Look(ctx context.Context) error {
 	return errors.Join(
 		d.one(ctx, "the agent", d.agent, func() (int, error) { return os.Getpid(), nil }),
@@ -97,7 +97,7 @@ func (d *Daemons) one(ctx context.Context, what string, home *cgroups.Home,
 }
 
 // beside reports whether the process is in the agent's PID namespace, and not the first process
-// there: one in another is in a container, whose cgroup somebody else has made.
+// there: a process in another namespace is in a container, whose cgroup another program made.
 func beside(pid int) bool {
 	own, err1 := os.Readlink("/proc/self/ns/pid")
 	its, err2 := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns/pid"))

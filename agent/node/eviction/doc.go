@@ -1,5 +1,5 @@
 // Package eviction keeps the node alive when memory, a disk or PIDs run short: before the kernel must,
-// it reclaims what nobody needs, and then ends pods, one at a time, in the kubelet's order.
+// it reclaims what no pod needs, and then ends pods, one at a time, in the kubelet's order.
 //
 //	  the kernel    the pace of readings       wake/, pace.go
 //	         v       v

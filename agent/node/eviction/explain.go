@@ -41,7 +41,7 @@ type Explanation struct {
 	// More is the number of pods after those; Spared are critical ones, which are never evicted.
 	More   int `json:"more,omitempty"`
 	Spared int `json:"spared,omitempty"`
-	// Unknown is why nobody knows who is next.
+	// Unknown is why the next pods are not known.
 	Unknown string `json:"unknown,omitempty"`
 	// DriverCPUs are the CPUs that drivers of resource claims hand out, as the kernel lists them: no
 	// container shares them, and none gets them by its requests. "": there are none.

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// period is the time between two looks if nothing is near a threshold and nobody wakes the manager;
+	// period is the time between two looks if nothing is near a threshold and nothing wakes the manager;
 	// soon is that while a threshold is met, next that while a pod ends or something was reclaimed, and
-	// least that at any time, whoever wakes it.
+	// least that at any time, even if the manager is woken.
 	period, soon, next, least = 10 * time.Second, time.Second, 200 * time.Millisecond,
 		100 * time.Millisecond
 	// leastGrace is the least time that a pod gets to exit, and its time when a hard threshold is met.
@@ -77,8 +77,8 @@ type Config struct {
 
 // Meter says what the node uses.
 type Meter struct {
-	// Glance returns what the node uses now. It is called often, and must be quick. What could not be
-	// read is missing.
+	// Glance returns what the node uses now, without what could not be read. It is called often, and
+	// must be quick.
 	Glance func(context.Context) (statsapi.Summary, Host, error)
 	// Measure also returns what pods use of what the signal is about.
 	Measure func(context.Context, Signal) (Measured, error)
@@ -323,8 +323,8 @@ func (m *Manager) evict(ctx context.Context, s Measured, v verdict, l layout) bo
 	return true
 }
 
-// Note counts an eviction, and remembers it before the pod ends. It may be called from anywhere, for a
-// pod that somebody else evicts.
+// Note counts an eviction, and remembers it before the pod ends. It may be called from any goroutine,
+// for a pod that another component evicts.
 func (m *Manager) Note(e Eviction) {
 	m.evicts.WithLabelValues(string(e.Signal)).Inc()
 	if err := m.cfg.Journal.add(e, m.cfg.Known); err != nil { // the disk may be what is short

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Once evicts pods, each once, whoever finds that it is to go.
+// Once evicts each pod once, even if several components decide to.
 type Once struct {
 	active func() []*v1.Pod
 	begin  func(Eviction)
@@ -27,7 +27,7 @@ func NewOnce(active func() []*v1.Pod, begin func(Eviction)) *Once {
 func (e *Once) Pods() []*v1.Pod {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := e.active() // whoever begins to end is among them, or ends after this
+	all := e.active() // mu is held: no eviction begins between this list and the new begun
 	still := sets.Set[types.UID]{}
 	defer func() { e.begun = still }()
 	return slices.DeleteFunc(all, func(p *v1.Pod) bool {

@@ -8,7 +8,7 @@ import (
 )
 
 // speeds are how much of a resource may be used up in a second: the next look comes before that could
-// meet a threshold. What is faster is seen when the kernel wakes the manager, or at the next look.
+// meet a threshold. Faster use is seen when the kernel wakes the manager, or at the next look.
 var speeds = map[v1.ResourceName]int64{
 	v1.ResourceMemory:           1 << 30,
 	v1.ResourceEphemeralStorage: 1 << 30,

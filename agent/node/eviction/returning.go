@@ -76,7 +76,7 @@ func (r returning) over(now time.Time) bool {
 // helps reports whether what comes back may relieve the signal.
 func (r returning) helps(s Signal) bool { return kinds[r.signal].condition == kinds[s].condition }
 
-// gives returns the state in which somebody gives back room.
+// gives returns the state that also awaits r.
 func (s state) gives(r returning) state {
 	r.last = -1
 	s.returning = append(slices.Clone(s.returning), r)
@@ -104,7 +104,7 @@ func (s state) ends(holds func(types.UID) bool, now time.Time) (next state, chan
 }
 
 // removed takes in that something was removed whose room may come back late: what ended pods left, or
-// else what nobody needed.
+// else what no pod needed.
 func (s state) removed(what Signal, now time.Time) state {
 	all, found := slices.Clone(s.returning), false
 	for i, r := range all {
@@ -120,7 +120,7 @@ func (s state) removed(what Signal, now time.Time) state {
 }
 
 // awaits returns what is awaited before a pod is evicted for the signal; nil: nothing. An end is
-// awaited in any case, and room while that endangers nobody.
+// awaited in any case, and room only while the signal is not in danger.
 func (s state) awaits(signal Signal, r Readings, now time.Time) *returning {
 	for _, one := range s.returning {
 		ending := one.ended.IsZero()
@@ -187,8 +187,8 @@ func (s state) ending() bool {
 	return slices.ContainsFunc(s.returning, func(r returning) bool { return r.ended.IsZero() && !r.own })
 }
 
-// notes hold what others give back, until Run takes it in. At most as many are kept as the journal
-// keeps: nobody may run who takes them.
+// notes hold evictions by other components until Run takes them in. At most as many are kept as the
+// journal keeps, since without thresholds Run takes none.
 type notes struct {
 	mu  sync.Mutex // guards all
 	all []returning

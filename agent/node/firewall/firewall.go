@@ -55,7 +55,7 @@ type family struct {
 	tables *iptables.IPTables
 }
 
-// find looks for iptables. On a host without it nobody needs the chains.
+// find looks for iptables. A host without it does not need the chains.
 func find(ctx context.Context) (all []family) {
 	for _, of := range []struct {
 		name     string

@@ -22,9 +22,9 @@ import (
 )
 
 // MakeDirs makes the agent's directories with the kubelet's modes. links is where log collectors
-// look for logs; "": nowhere. What stands in the place of a directory that holds only sockets, or what
-// is made again, is moved aside; moved has an error that is files.ErrUnusable for each. Volumes that
-// pods use are in the others: what stands in their place is an error.
+// look for logs; "": nowhere. A file or link in the place of a directory that holds only sockets, or
+// files that are made again, is moved aside; moved has an error that is files.ErrUnusable for each. In
+// the place of the other directories it is an error, since these have volumes that pods use.
 func MakeDirs(root, logsDir, links string) (moved []error, err error) {
 	for _, d := range []struct {
 		path string

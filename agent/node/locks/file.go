@@ -57,7 +57,7 @@ func Take(ctx context.Context, path string, watch bool) (context.Context, func()
 	}, nil
 }
 
-// watchOpens returns a file that is readable once somebody opens or removes path (inotify(7)).
+// watchOpens returns a file that is readable once a process opens or removes path (inotify(7)).
 func watchOpens(path string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

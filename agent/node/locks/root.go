@@ -62,7 +62,7 @@ func awaitLock(ctx context.Context, lock *flock.Flock) (bool, error) {
 	return locked, err
 }
 
-// awaitUnserved waits until nobody serves the sockets of the root directory any more. After
+// awaitUnserved waits until no other process serves the sockets of the root directory. After
 // endingWait it refuses the directory.
 func awaitUnserved(ctx context.Context, root string) error {
 	err := checkServed(root)

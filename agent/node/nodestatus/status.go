@@ -27,7 +27,7 @@ type Facts struct {
 	// DeclaredFeatures lists the node's features (KEP-5328).
 	DeclaredFeatures []string
 	// VolumesInUse lists the volumes that are attached to the node and that a pod desires or has
-	// mounted, so that nobody detaches them. No present volume type attaches volumes; one that does
+	// mounted, so that the attach-detach controller does not detach them. A volume type that attaches
 	// must name the volumes of its mounts and of the pods of podstatus.Store.Active.
 	VolumesInUse []v1.UniqueVolumeName
 	// MayBeInUse reports whether a volume stays in use that the status had in use: the record of one is

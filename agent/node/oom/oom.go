@@ -44,7 +44,7 @@ func (w Watcher) Run(ctx context.Context) error {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	_, _ = f.Seek(0, io.SeekEnd) // earlier records were reported or concern nobody
+	_, _ = f.Seek(0, io.SeekEnd) // earlier records were reported, or are too old to report
 	defer context.AfterFunc(ctx, func() { _ = f.Close() })()
 	record := make([]byte, maxRecord)
 	for {

@@ -32,7 +32,7 @@ const (
 // Config names the runtime to ask.
 type Config struct {
 	Status func(context.Context) (cri.RuntimeStatus, error)
-	// Images lists them; nil: nobody wants to know.
+	// Images lists the runtime's images; nil: not called.
 	Images func(context.Context) ([]*runtimeapi.Image, error)
 	// MaxImages is nodeStatusMaxImages: the largest count; negative: all.
 	MaxImages int
@@ -109,8 +109,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// look asks the runtime, and reports whether it has other images. One that hangs is not waited for
-// beyond the time from which on it counts as down.
+// look asks the runtime, and reports whether it has other images. It does not wait for a runtime that
+// hangs beyond the time at which that counts as down.
 func (f *Follower) look(ctx context.Context, images bool) (other bool) {
 	patience := max(time.Until(f.Get().At.Add(window))+time.Nanosecond, period)
 	within, cancel := context.WithTimeout(ctx, patience)

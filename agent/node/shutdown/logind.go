@@ -267,7 +267,7 @@ func (l remote) property(ctx context.Context, name string, value any) error {
 }
 
 // follow subscribes to what logind tells, and then reads how it is: nothing is missed. owner is its
-// name on the bus, which it has until it ends: anybody may send a signal of that name.
+// name on the bus, which it has until it ends: any process may send a signal of that name.
 func (l remote) follow(ctx context.Context) (was heard, owner string, err error) {
 	was.kind = found
 	for _, match := range []string{

@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// What is told of a shutdown, in the kubelet's words.
+// Texts of events and statuses about a shutdown, in the kubelet's words.
 const (
 	ReasonShutdown   = "Shutdown"
 	messageShutdown  = "Shutdown manager detected shutdown event"

@@ -18,7 +18,7 @@ import (
 // It is a value: step returns the next one.
 type state struct {
 	locked bool          // an inhibitor is held
-	delay  time.Duration // how long logind waits for who holds one; zero: unknown
+	delay  time.Duration // how long logind waits for holders of a lock; zero: unknown
 	down   *down         // nil: the machine does not go down
 }
 
@@ -102,7 +102,7 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 		case !in.preparing && s.down != nil:
 			s.down = nil
 			do = append(do, effect{action: cancel}, effect{action: take})
-		case !in.preparing && in.kind == found: // whoever it is may not know of what is held
+		case !in.preparing && in.kind == found: // a new logind does not know our inhibitor lock
 			do = append(do, effect{action: take})
 		}
 	}
@@ -114,7 +114,7 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 }
 
 // advance ends the pods of the present wave, and goes on to the next as long as one is over.
-// Whoever was admitted in the last moment ends even after all waves.
+// Pods that were admitted at the last moment are ended even after all waves.
 func (s state) advance(in input, waves []Wave, do []effect) (state, []effect) {
 	d := s.down
 	for {

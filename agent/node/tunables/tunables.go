@@ -32,7 +32,7 @@ func Check(kernel sysctl.Interface) error {
 	})
 }
 
-// Set changes those that are not as they should be. One that cannot be changed keeps no other.
+// Set corrects the values that are wrong. If one cannot be changed, the others still are.
 func Set(kernel sysctl.Interface) error {
 	return each(kernel, func(name string, is, value int) error {
 		if err := kernel.SetSysctl(name, value); err != nil {
@@ -43,7 +43,7 @@ func Set(kernel sysctl.Interface) error {
 	})
 }
 
-// each tells of those with another value.
+// each calls differs for each setting whose value is wrong.
 func each(kernel sysctl.Interface, differs func(name string, is, value int) error) error {
 	var errs []error
 	for _, w := range wanted {

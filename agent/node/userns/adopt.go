@@ -63,7 +63,7 @@ func idsOf(pod cri.Pod) (cri.IDs, bool) {
 	return cri.IDs{}, false
 }
 
-// writeAgain writes a pod's file. What is no file is moved aside.
+// writeAgain writes a pod's file. Anything but a file in its place is moved aside.
 func (r *Ranges) writeAgain(pod types.UID, ids cri.IDs) error {
 	path := r.file(pod)
 	if err := files.MakeWay(path); err != nil {

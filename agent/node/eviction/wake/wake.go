@@ -78,7 +78,7 @@ func New(c Config) *Kernel {
 		armed: map[string]level{}}
 }
 
-// Woken has a value if the kernel has told something that nobody has seen yet.
+// Woken has a value if the kernel has told something since the last receive.
 func (k *Kernel) Woken() <-chan struct{} { return k.woken }
 
 // Run hands on what the kernel tells until ctx ends. The cgroup of all pods should be there.
@@ -235,7 +235,7 @@ func (k *Kernel) events(file string) error {
 	return k.add(fd, unix.EPOLLPRI, source{file, reread})
 }
 
-// one wakes whoever waits for an eventfd(2) to which it is written.
+// one, written to an eventfd(2), wakes the goroutine that waits for it.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
 // counted takes what an eventfd has counted.
