@@ -51,7 +51,7 @@ func (d directory) fit(limit int64) int64 {
 	if d.unified {
 		file, amount = "memory.reclaim", used-limit // since kernel 5.19
 	}
-	// What could not be reclaimed is an error too, and is still used.
+	// An incomplete reclaim is an error too: the rest is still used.
 	_ = writeExisting(d.path, file, strconv.FormatInt(amount, 10))
 	if used, err = d.memoryUsed(); err != nil {
 		return limit

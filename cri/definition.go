@@ -12,8 +12,8 @@ import (
 // StartedFrom reports whether any agent may have started the runtime's pod from this definition:
 // nothing on its newest sandbox and its containers contradicts it. It compares the pod's
 // annotations and, of each container, the name, image, ports, preStop hook, grace period and
-// termination message, as AnnotationHash and its neighbours record them. What agents record in no
-// annotation, such as the environment, is not compared.
+// termination message, as AnnotationHash and its neighbours record them. Fields that agents record in no
+// annotation, such as the environment, are not compared.
 func StartedFrom(pod *v1.Pod, observed Pod) bool {
 	if len(observed.Sandboxes) == 0 ||
 		!maps.Equal(lasting(observed.Sandboxes[0].Annotations), lasting(pod.Annotations)) {

@@ -23,7 +23,7 @@ func PreStop(pod *v1.Pod, c Container) (*v1.Container, *v1.LifecycleHandler) {
 	}
 	spec, hook := &v1.Container{Name: c.Name}, &v1.LifecycleHandler{}
 	if json.Unmarshal([]byte(text), hook) != nil {
-		return nil, nil // nobody is left to correct it
+		return nil, nil // the spec is gone: an error could not be corrected
 	}
 	// Without the ports only a hook that refers to a port by name fails.
 	_ = json.Unmarshal([]byte(c.Annotations[AnnotationContainerPorts]), &spec.Ports)

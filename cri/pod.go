@@ -84,8 +84,8 @@ type Container struct {
 	Annotations map[string]string
 }
 
-// Unstarted reports whether the container never ran, and nobody knows that it cannot: whoever was about to
-// start it went away, before the call or during it. containerd gives a start up with its caller.
+// Unstarted reports whether the container never ran, though it may be able to: the agent that was about to
+// start it went away before the call or during it. containerd gives up a start when its caller goes.
 func (c Container) Unstarted() bool {
 	return c.State == ContainerCreated || c.State == ContainerExited && c.StartedAt.IsZero() &&
 		c.Exit.Reason == "StartError" && strings.Contains(c.Exit.Message, context.Canceled.Error())

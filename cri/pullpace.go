@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// pullPace lets pulls begin at a rate. Who comes too early waits: a container's first start before
-// restarts, so that containers that crash all the time and are pulled each time keep no pod from
-// its first image, and then in the order of arrival. Restarts that have waited for mostWait
+// pullPace lets pulls begin at a rate. A pull that comes too early waits: a container's first start
+// before restarts, so that containers that crash all the time and are pulled each time keep no pod
+// from its first image, and then in the order of arrival. Restarts that have waited for mostWait
 // alternate with first starts, so that many that become overdue together stop no pod either.
 type pullPace struct {
 	limiter flowcontrol.RateLimiter
@@ -87,7 +87,7 @@ func (p *pullPace) leave(ctx context.Context, waiter *pullWaiter) error {
 	return ctx.Err()
 }
 
-// give adds to those who wait, and lets as many pulls begin as the rate allows.
+// give adds waiting pulls, and lets as many pulls begin as the rate allows.
 func (p *pullPace) give(more ...*pullWaiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

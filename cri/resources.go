@@ -78,7 +78,7 @@ func ContainerResources(
 }
 
 // containerDemand returns what a container asks for. Containers without limits have the pod's
-// (KEP-2837). What resource claims bring is added to the container's own limits (KEP-5517).
+// (KEP-2837). Resources from claims are added to the container's own limits (KEP-5517).
 func containerDemand(pod *v1.Pod, container *v1.Container) demand {
 	d := demand{container.Resources.Requests, container.Resources.Limits}
 	var ofPod v1.ResourceList
