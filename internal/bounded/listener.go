@@ -44,8 +44,8 @@ func Listener(l net.Listener, limit int) net.Listener {
 }
 
 // Paced is a Listener that reads what clients send at a pace, so that the work that one connection
-// makes has a bound, whether it comes to requests or not. What goes over a connection that a stream
-// has for itself is not paced.
+// makes has a bound, whether it comes to requests or not. A connection that a stream has for itself is
+// not paced.
 func Paced(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: limit, paced: true, open: sets.New[*conn]()}
 }

@@ -97,12 +97,12 @@ func Tail(path string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Replace replaces the content of path in one step: whoever opens it finds either the old content
-// or the new. It does not sync.
+// Replace replaces the content of path in one step: a reader finds either the old content or the new.
+// It does not sync.
 func Replace(path string, content []byte) error { return replace(path, content, false) }
 
-// Renew replaces a file unless it has the content already. What is no file is moved aside. It is
-// not synced: it is for what can be made again.
+// Renew replaces a file unless it has the content already. Anything but a file in its place is
+// moved aside. It does not sync: it is for files that can be made again.
 func Renew(path string, content []byte) error {
 	old, err := Read(path, int64(len(content)))
 	if err == nil && bytes.Equal(old, content) {

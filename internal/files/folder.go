@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MakeFolder makes a directory, and those above it, unless there is one or a link to one. What stands
+// MakeFolder makes a directory, and those above it, unless there is one or a link to one. Anything else
 // in its place is moved aside, with now in its name: the directory is there then beside an *Unusable.
-// What stands in the place of a directory above stays, and is an error.
+// Anything else in the place of a directory above stays, and is an error.
 func MakeFolder(path string, mode os.FileMode, now time.Time) error {
 	made := os.MkdirAll(path, mode)
 	if made == nil {
@@ -37,8 +37,8 @@ func MakeFolder(path string, mode os.FileMode, now time.Time) error {
 	return moved
 }
 
-// Folder is an open directory, reached without following links. Whoever replaces parts of its path
-// later does not affect it.
+// Folder is an open directory, reached without following links. It stays the same directory if parts of
+// its path are replaced later.
 type Folder struct{ f *os.File }
 
 // OpenFolder opens a directory below root. root may be a link, nothing below it may.
@@ -89,7 +89,7 @@ func (d *Folder) Names(most int) ([]string, error) {
 }
 
 // Open opens a regular file in the directory that has only this name: a file with further names may
-// belong to somebody else.
+// belong to another owner.
 func (d *Folder) Open(name string) (*os.File, error) {
 	f, err := Open(d.Path(name), os.O_RDONLY)
 	if err != nil {

@@ -60,7 +60,7 @@ func (j *Journal) takes(line []byte) bool {
 }
 
 // Begin replaces the file durably by one with that first line. A line longer than its bound is
-// taken too: it is the owner who refuses it, unless the state only shrinks.
+// taken too: the owner refuses it, unless the state only shrinks.
 func (j *Journal) Begin(content []byte) error {
 	j.Close()
 	if err := ReplaceDurably(j.Path, content); err != nil {

@@ -1,5 +1,5 @@
-// Package housekeeping runs tasks that nobody waits for, periodically or soon after a change. One
-// goroutine runs them one after the other.
+// Package housekeeping runs background tasks, periodically or soon after a change; no caller waits for
+// them. One goroutine runs them one after the other.
 package housekeeping
 
 import (

@@ -14,11 +14,11 @@ type Mutex[K comparable] struct {
 }
 
 type entry struct {
-	held    chan struct{} // has an element while somebody holds the lock
-	callers int           // those who hold it or wait for it
+	held    chan struct{} // has an element while the lock is held
+	callers int           // how many hold it or wait for it
 }
 
-// Lock waits until nobody else holds the lock of k, or until ctx ends. unlock gives it back.
+// Lock waits for the lock of k, or until ctx ends. unlock gives it back.
 func (m *Mutex[K]) Lock(ctx context.Context, k K) (unlock func(), err error) {
 	of := m.call(k)
 	select {

@@ -13,7 +13,7 @@ type Topic struct {
 	subscribers []chan<- struct{}
 }
 
-// Source is a Topic for those who only listen.
+// Source is a Topic for subscribers, which do not publish.
 type Source interface{ join(chan<- struct{}) }
 
 // Subscribe returns a channel that has a value after a Publish of any of the sources; one value may

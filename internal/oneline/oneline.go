@@ -83,7 +83,7 @@ func Error(err error) error {
 	return err
 }
 
-// Logged is Error for an error of somebody else, named who. It logs the whole text at V(4).
+// Logged is Error for an error of another program, named who. It logs the whole text at V(4).
 func Logged(log klog.Logger, who string, err error) error {
 	line := Error(err)
 	if err != nil && line.Error() != err.Error() { // lists of errors are not comparable

@@ -1,5 +1,5 @@
 // Package quantity reads untrusted quantities. resource.ParseQuantity accepts ten bytes such as
-// 1e1000000000, and whoever adds, compares or prints such a number writes out its digits. It is
+// 1e1000000000, and adding, comparing or printing such a number writes out its digits. The package is
 // pure.
 package quantity
 

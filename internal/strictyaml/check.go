@@ -28,7 +28,7 @@ type Findings struct {
 	Wrong Messages
 }
 
-// Messages holds the first few of its kind: nobody reads more at once.
+// Messages holds the first messages of its kind, as many as a user reads at once.
 type Messages struct {
 	First []string
 	More  int // the number of further ones
