@@ -110,7 +110,7 @@
 // Isolating puts CPUs into a separate pool, and For returns the policy as a pod sees it, which
 // assigns CPUs from one pool or the other. Everything above holds for each pool, and the pool's
 // CPUs decide how narrow hints can be. Cores stay what they are: one with threads in both pools is
-// a whole core for nobody.
+// a whole core in neither.
 //
 // For a pod that asks for whole cores it is the policy with full-pcpus-only, except that a number
 // that does not fill whole cores is padded with as few CPUs as possible (Padded) instead of

@@ -9,8 +9,8 @@ import (
 )
 
 // Isolating returns the policy with these CPUs isolated: only pods that ask for them (For) get
-// them, and nobody shares them. Reserved CPUs stay reserved; offline ones are isolated once they
-// are online. The error says that none would be left for others.
+// them, and containers never share them. Reserved CPUs stay reserved; offline ones are isolated
+// once they are online. The error says that none would be left for others.
 func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
 	m := s.layout.machine
 	if missing := cpus.Difference(m.Online()).Difference(m.Offline()); !missing.IsEmpty() {

@@ -7,8 +7,8 @@ import (
 )
 
 // Lending returns the policy with these CPUs lent to drivers of resource claims: it assigns none of
-// them, and nobody shares them. Offline ones are lent once they are online. The error says that the
-// system or isolated CPUs have them too, or that none would be left for others.
+// them, and containers never share them. Offline ones are lent once they are online. The error says
+// that the system or isolated CPUs have them too, or that none would be left for others.
 func (s *Static) Lending(cpus cpuset.CPUSet) (*Static, error) {
 	m := s.layout.machine
 	if missing := cpus.Difference(m.Online()).Difference(m.Offline()); !missing.IsEmpty() {

@@ -72,7 +72,7 @@ func pack(l *layout, from stock, q quota, o Options) bitmap {
 	return p.taken
 }
 
-// packing is a choice in progress. A CPU is free, taken, held, or somebody else's.
+// packing is a choice in progress. A CPU is free, taken, held, or outside the stock.
 type packing struct {
 	quota
 	held, free, taken bitmap

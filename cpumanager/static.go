@@ -47,7 +47,7 @@ type pool struct {
 	// all are the CPUs that decide how narrow hints can be when nothing runs: reserved ones
 	// included, as the kubelet judges a machine.
 	all bitmap
-	// apart: these are the isolated CPUs, which nobody shares.
+	// apart: these are the isolated CPUs, which containers never share.
 	apart bool
 }
 

@@ -30,7 +30,7 @@
 //	best-effort       the answer is followed, whatever it is
 //	restricted        an answer that is not preferred rejects the pod
 //	single-numa-node  like restricted, but only preferred hints with one node take part; an answer
-//	                  of all nodes (a machine with one node, or nobody has a preference) becomes
+//	                  of all nodes (a machine with one node, or no resource has a preference) becomes
 //	                  "any node"
 //
 // With PreferClosest, of equally wide picks the one whose nodes are closer to each other on average

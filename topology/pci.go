@@ -49,8 +49,8 @@ const (
 // Closeness says what is the closest that two PCI devices have in common. A greater one is closer.
 type Closeness int
 
-// What two devices have in common. nvidia-smi topo calls them SYS, NODE, PHB, and PIX or PXB for the
-// last two; it counts bridges instead of naming the root port.
+// Each constant names what two devices have in common. nvidia-smi topo calls them SYS, NODE, PHB, and PIX
+// or PXB for the last two; it counts bridges instead of naming the root port.
 const (
 	// Apart: nothing, or nothing is known.
 	Apart Closeness = iota

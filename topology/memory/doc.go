@@ -15,7 +15,7 @@
 //
 // # Groups
 //
-// The kernel takes memory from any node of cpuset.mems, and nobody knows from which. So the free
+// The kernel takes memory from any node of cpuset.mems; which one is not known here. So the free
 // memory of two sets of nodes is only known if the sets are equal or disjoint. Hence the rule: a
 // node that is used alone does not join a group of nodes, and a node in a group is used only with
 // exactly this group, until the last block that names it is gone. Blocks with several nodes add up

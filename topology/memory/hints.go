@@ -98,7 +98,7 @@ func (s *Static) question(held, reusable []Block, requests map[v1.ResourceName]u
 	return q
 }
 
-// supply describes the nodes that nobody uses, all resources together, and the groups with room.
+// supply describes the unused nodes, all resources together, and the groups with room.
 func (q question) supply() topology.Supply {
 	var unused []int
 	out := topology.Supply{Least: q.atLeast(), Width: q.narrowest(), Additive: true}

@@ -35,7 +35,7 @@ type Static struct {
 	backed topology.NodeSet
 }
 
-// node is the memory of one NUMA node, whoever holds it.
+// node is the memory of one NUMA node, free or held.
 type node struct {
 	id                           topology.NodeID
 	total, reserved, allocatable map[v1.ResourceName]uint64
@@ -126,7 +126,7 @@ func pageResource(pageBytes uint64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + size.String())
 }
 
-// Allocatable returns what each node can give to pods if nobody holds anything, without empty nodes
+// Allocatable returns what each node can give to pods if they hold nothing yet, without empty nodes
 // and resources. The caller owns the result.
 func (s *Static) Allocatable() Amounts {
 	out := Amounts{}
