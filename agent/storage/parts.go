@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/internal/part"
 )
 
-// Parts lists the goroutines that run from the start. They have volumes unstaged and disks detached, and pods
-// looked at again whose driver has registered, or whose volume is attached.
+// Parts lists the goroutines that run from the start. They have volumes unstaged and disks detached, and
+// call again for a pod when its driver has registered or its volume is attached.
 func (s *Storage) Parts(again func(pod types.UID)) []part.Part {
 	parts := []part.Part{
 		part.Of("drivers of CSI volumes", s.Drivers.Run),
@@ -43,7 +43,7 @@ func on(name string, source mailbox.Source, do func()) part.Part {
 	})
 }
 
-// recognize has volumes named whose records are lost, by what the node's status says.
+// recognize names volumes whose records are lost, from the lists of volumes in the node's status.
 func (s *Storage) recognize(ctx context.Context) error {
 	changed := mailbox.Subscribe(s.c.Cluster.Changed)
 	for {
@@ -64,7 +64,7 @@ func (s *Storage) recognize(ctx context.Context) error {
 }
 
 // Chores lists the goroutines that begin once running pods were adopted. They look at the volumes of pods that
-// have not ended; again has a pod looked at whose volumes are in another health.
+// have not ended; again is called for a pod when the health of its volumes changes.
 func (s *Storage) Chores(pods func() []*v1.Pod, again func(pod types.UID)) []part.Part {
 	tasks := []housekeeping.Task{{
 		Name: "growth of volumes", Period: s.c.SyncPeriod, // as often as the kubelet looks at PVCs
@@ -129,7 +129,7 @@ func (s *Storage) healthNow() map[types.UID]volume.Health {
 	return nil
 }
 
-// askHealth calls changed with the pods whose volumes are in another health than before.
+// askHealth calls changed for each pod whose volumes' health has changed.
 func (s *Storage) askHealth(ctx context.Context, pods []*v1.Pod, changed func(pod types.UID)) {
 	s.Drivers.AskStorage()
 	before, now := s.healthNow(), s.Volumes.Health(ctx, pods)

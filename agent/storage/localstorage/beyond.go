@@ -27,8 +27,8 @@ type Beyond struct {
 	Partial bool
 }
 
-// Beyond looks for what pods use beyond what was measured, first at those that may have grown most. A
-// pod for which there was no time has only what is known without its processes.
+// Beyond looks for what pods use beyond what was measured, first at those that may have grown most. If
+// there is no time for a pod, the result has only what is known without its processes.
 func (m *Meter) Beyond(ctx context.Context) map[types.UID]Beyond {
 	out := m.grown()
 	if m.cfg.Processes == nil {

@@ -27,7 +27,7 @@ type csiDisks struct {
 	grower *grower
 }
 
-// republishPeriod is how often volumes are published again whose drivers want that: about as often
+// republishPeriod is how often volumes are published again if their drivers want that: about as often
 // as the kubelet looks at a pod that nothing happens to.
 const republishPeriod = time.Minute
 

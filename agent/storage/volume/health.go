@@ -15,8 +15,8 @@ import (
 type Health map[string][]v1.VolumeHealthCondition
 
 // Health has drivers asked for the health of their persistent volumes that pods have, or tried to have
-// in this run of the agent. It waits a moment for each volume; one whose driver does not answer keeps its last
-// conditions. Call it from one goroutine.
+// in this run of the agent. It waits a moment for each volume; without an answer of its driver, a volume keeps
+// its last conditions. Call it from one goroutine.
 func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
 	out := map[types.UID]Health{}
 	if m.cfg.CSI == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// recalling tells packages csi and scsi what pods' PVCs and specs say of volumes, so that one whose
-// record is lost is known again before anything of it is undone.
+// recalling tells packages csi and scsi what pods' PVCs and specs say of volumes, so that a volume with a
+// lost record is known again before anything of it is undone.
 type recalling struct{ *Volumes }
 
 // withPVCs tells what is recorded of the PVCs of all pods.
@@ -124,8 +124,8 @@ func (v recalling) resolved(ctx context.Context, pod *v1.Pod, all []used) ([]use
 	return out, time.Now().Add(leastAgain)
 }
 
-// identify has those volumes of a pod named, or given up, whose records are lost, before the pod's
-// volumes are taken back. It fails while the API server does not answer, and at first if it refuses to:
+// identify has the volumes of a pod with lost records named, or given up, before the pod's volumes are
+// taken back. It fails while the API server does not answer, and at first if it refuses to:
 // nothing is undone then.
 func (d csiDisks) identify(ctx context.Context, pod types.UID, podDir string,
 	which func(csi.Use) bool) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 )
 
-// remains has, by pod, how many volumes earlier runs of the agent left whose type or driver is not
-// known.
+// remains counts, by pod, the volumes that earlier runs of the agent left and whose type or driver is
+// unknown.
 type remains struct {
 	mu   sync.Mutex // guards lost
 	lost map[types.UID]int

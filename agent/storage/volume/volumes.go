@@ -240,9 +240,9 @@ func (c Config) want(all []used, updates bool) []wanted {
 	return out
 }
 
-// carryOut carries out the steps, in their order what only the agent does, and the rest of what is
-// made each by itself: a volume whose server or driver hangs delays no other one. The errors come in
-// the order of the steps.
+// carryOut carries out the steps: removals, and volumes whose files the agent writes, in their order; all
+// other volumes each by itself, so that making one whose server or driver hangs delays no other one. The
+// errors come in the order of the steps.
 func (v *Volumes) carryOut(ctx context.Context, steps []step, of func(place) target) (
 	again time.Time, errs []error) {
 	times := make([]time.Time, len(steps))

@@ -173,7 +173,7 @@ func Used(path string) (diskusage.Usage, bool) {
 	return used, err == nil && used.Inodes > 0
 }
 
-// parentOf returns the project of the directory above: one that was inherited counts others too.
+// parentOf returns the project of the directory above: an inherited project counts others too.
 func parentOf(dir *os.File) uint32 {
 	fd, err := unix.Openat(int(dir.Fd()), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -33,8 +33,8 @@ func (r *recovery) lostForGood() (out []string) {
 	return out
 }
 
-// Amiss says of each volume whose record is lost what is to be done, as far as a pod may be concerned:
-// it has the volume, or one of the driver; pod "": of all.
+// Amiss says, for each volume whose record is lost, what is to be done. With a pod, it lists only the
+// volumes that the pod has or that are of a driver that it uses; pod "": all.
 func (r *recovery) Amiss(pod types.UID) (out []string) {
 	drivers := map[string]bool{}
 	if !r.isEmpty() {

@@ -54,8 +54,8 @@ func (d *driverObjects) object(ctx context.Context, driver string) (object, erro
 	return object{&found.Spec}, nil
 }
 
-// lookAtDrivers finds out whose volumes are attached of those that earlier runs of the agent left.
-// Until that is known, they count as attached.
+// lookAtDrivers finds out which drivers of volumes that earlier runs of the agent left have their volumes
+// attached. Until that is known, the volumes count as attached.
 func (d *driverObjects) lookAtDrivers(ctx context.Context) {
 	drivers := map[string]bool{}
 	for _, k := range d.book.keys((*entry).mayBeAttached) {
@@ -170,7 +170,7 @@ func (o object) about(pod *v1.Pod, v Volume) map[string]string {
 	}
 }
 
-// Names of what drivers are told of pods.
+// Keys under which drivers are told facts about a pod.
 const (
 	ephemeralKey = "csi.storage.k8s.io/ephemeral"
 	tokensKey    = "csi.storage.k8s.io/serviceAccount.tokens"

@@ -94,8 +94,8 @@ func (b book) others(but key) (out []Disk) {
 	return out
 }
 
-// read reads what earlier runs of the agent, or a kubelet, left. A directory that is none of a disk is
-// reported and left alone.
+// read reads what earlier runs of the agent, or a kubelet, left. A directory that is not a disk's is
+// reported and left unchanged.
 func (b book) read(p paths, mounts Mounts, h Host) (problems error) {
 	all := p.found(&problems)
 	for _, k := range all {
@@ -197,7 +197,7 @@ func (p paths) dir(k key) string { return filepath.Join(p.of(k.kind, k.block), k
 // file is the file for a pod's mount of a device.
 func (p paths) file(k key, pod types.UID) string { return filepath.Join(p.dir(k), string(pod)) }
 
-// volume returns whose volume is mounted on a path, its name, and the name of the type's directory.
+// volume returns the pod and name of the volume mounted on a path, and the name of its type's directory.
 func (p paths) volume(path string) (pod types.UID, name, kind string) {
 	rest, is := strings.CutPrefix(path, filepath.Join(string(p), podsName)+"/")
 	parts := strings.Split(rest, "/")

@@ -98,7 +98,7 @@ func (d *Disks) Run(ctx context.Context) error {
 // InUse returns the unique names of the volumes that pods use, or that are still attached, ascending.
 func (d *Disks) InUse() []string { return d.book.names() }
 
-// AttachedChanged has pods looked at whose volumes are attached now.
+// AttachedChanged wakes the pods whose volumes are attached now.
 func (d *Disks) AttachedChanged() {
 	if d.cfg.Attached == nil {
 		return
