@@ -51,7 +51,7 @@ type Host struct {
 	Users     *userns.Ranges
 }
 
-// Links are what a host tells others, or is told by them.
+// Links says how a host is connected: its tracer, and whether it is in a cluster.
 type Links struct {
 	Tracer    trace.TracerProvider
 	Clustered bool // the node is in a cluster
@@ -233,7 +233,7 @@ func (h *Host) tuneKernel(ctx context.Context) error {
 	return nil
 }
 
-// Lost says that nothing limits a pod, whose cgroup should be there while it runs; "": all is well.
+// Lost says that nothing limits a running pod since its cgroup is gone; "": all is well.
 func (h *Host) Lost(pod *v1.Pod) string {
 	if h.Tree == nil {
 		return ""

@@ -80,7 +80,7 @@ type Meter struct {
 	// Glance returns what the node uses now, without what could not be read. It is called often, and
 	// must be quick.
 	Glance func(context.Context) (statsapi.Summary, Host, error)
-	// Measure also returns what pods use of what the signal is about.
+	// Measure also returns what pods use of the signal's resource.
 	Measure func(context.Context, Signal) (Measured, error)
 	// Anew has what these pods have on disks measured anew, the first ones first, and returns which will
 	// be soon, and which later. It does not wait for it.

@@ -24,8 +24,8 @@ type Candidate struct {
 
 // Beyond adds to a pod's statistics what it holds, or may have written, on the node's disks besides.
 type Beyond struct {
-	// Node and Layers are what its processes hold open of deleted files, on the node's filesystem and on
-	// that of writable layers.
+	// Node and Layers are the sizes of deleted files that its processes hold open, on the node's
+	// filesystem and on that of writable layers.
 	Node, Layers Held
 	// Grown is how many bytes its processes may have written since its volumes were measured.
 	Grown int64
@@ -60,8 +60,8 @@ type layout struct {
 	images, containers bool
 }
 
-// layoutOf compares the filesystems of a summary by what is read of them: filesystems that are one have
-// the same size, and as much left.
+// layoutOf tells apart the filesystems of a summary by their numbers: if two are the same filesystem, size
+// and inodes are equal.
 func layoutOf(s statsapi.Summary) layout {
 	r := s.Node.Runtime
 	if r == nil {
@@ -80,14 +80,14 @@ func apart(a, b *statsapi.FsStats) bool {
 	return *a.CapacityBytes != *b.CapacityBytes || a.Inodes != nil && b.Inodes != nil && *a.Inodes != *b.Inodes
 }
 
-// use is how much a pod uses of what is short.
+// use is how much a pod uses of the resource that is short.
 type use struct {
 	used, requested int64
 	// known: it does not use more.
 	known bool
 }
 
-// useOf returns what the pod uses of what the signal is about.
+// useOf returns how much the pod uses of the signal's resource.
 func useOf(c *Candidate, s Signal, l layout) use {
 	if c.Stats == nil {
 		return use{}
@@ -188,8 +188,8 @@ func rank(all []Candidate, s Signal, l layout, need int64) []Candidate {
 	return out
 }
 
-// inVain returns how many of the pods that go first would go in vain: what is needed takes some of those
-// after them in any case, and these give enough. used is what the pods give, in the order in which they go.
+// inVain returns how many of the first pods would go in vain: later pods have to go in any case, and give
+// enough without them. used is what the pods give, in the order in which they go.
 func inVain(used []int64, need int64) (at int) {
 	end, sum := 0, int64(0)
 	for ; end < len(used) && sum < need; end++ {

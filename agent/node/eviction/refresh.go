@@ -63,8 +63,8 @@ func (m *Manager) refreshes(s Measured, r Readings, v verdict, now time.Time) bo
 		used >= v.need(), now)
 }
 
-// measuredBefore returns the pods of which something on disks was last measured before that, those first
-// that may have grown most since.
+// measuredBefore returns the pods with something on disks that was last measured before at; pods that may
+// have grown most since come first.
 func measuredBefore(all []Candidate, at time.Time) (out []types.UID) {
 	var old []*Candidate
 	for i := range all {
@@ -100,8 +100,8 @@ func measuredAt(c *Candidate) (at time.Time) {
 	return at
 }
 
-// rank orders the pods that may be evicted for the signal, of which so much is needed; spared is how many
-// are critical.
+// rank orders the pods that may be evicted for the signal until need is free; spared is the number of
+// critical pods.
 func (p PodFacts) rank(s Measured, of Signal, need int64) (order []Candidate, spared int) {
 	used, pods := byUID(s.Summary), p.Pods()
 	all := make([]Candidate, len(pods))

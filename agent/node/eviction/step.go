@@ -19,8 +19,7 @@ type state struct {
 	returning []returning
 	// marks says how fast each signal changes.
 	marks map[Signal][2]mark
-	// doubt is when it was seen last that an evicted pod brought back next to nothing of what it was
-	// expected to.
+	// doubt is when an evicted pod was last seen to bring back next to nothing of what was expected.
 	doubt time.Time
 }
 

@@ -91,7 +91,7 @@ func (n *Neighbours) Has(root string) bool {
 	}
 }
 
-// Run reports whether any other agent runs whose sandbox was seen.
+// Run reports whether another agent, whose sandbox was seen, is running.
 func (n *Neighbours) Run() bool { return slices.ContainsFunc(n.roots(), n.Has) }
 
 func (n *Neighbours) roots() []string {

@@ -23,7 +23,7 @@ const (
 	// period is how often the runtime is asked how it is, and imagesEvery after how many times
 	// which images it has.
 	period, imagesEvery = 5 * time.Second, 6
-	// window is how long a runtime that does not answer counts as one that is there.
+	// window is how long a runtime that does not answer still counts as up.
 	window = 30 * time.Second
 	// maxNames is how many names of an image the node's status has.
 	maxNames = 5
@@ -52,7 +52,7 @@ type Follower struct {
 	state   atomic.Pointer[State]
 }
 
-// New returns one that knows first, which was so now.
+// New returns a Follower that begins with first as the answer of this moment.
 func New(c Config, first cri.RuntimeStatus) *Follower {
 	f := &Follower{cfg: c}
 	f.state.Store(&State{RuntimeStatus: first, At: time.Now()})

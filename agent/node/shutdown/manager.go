@@ -56,7 +56,7 @@ type Config struct {
 
 // PodFacts says what is known of pods.
 type PodFacts struct {
-	// Pods lists the admitted pods that have not ended, and each other pod of which something runs.
+	// Pods lists the admitted pods that have not ended, and all other pods that still run something.
 	Pods func() []*v1.Pod
 	// Left reports whether something of a pod that was told to end is left, or held.
 	Left func(types.UID) bool
@@ -173,7 +173,7 @@ func (m *Manager) mark(ctx context.Context, pods []mark) {
 	}
 }
 
-// look returns the pods that run, also by UID, and those told to end of which something is left.
+// look returns the pods that run, also by UID, and those that were told to end and are not entirely gone.
 func (m *Manager) look(by map[types.UID]*v1.Pod) ([]candidate, sets.Set[types.UID]) {
 	var all []candidate
 	for _, pod := range m.cfg.Pods() {

@@ -58,7 +58,7 @@ type candidate struct {
 type input struct {
 	heard
 	now time.Time
-	// pods run. left has those that were told to end and of which something is left.
+	// pods run. left has the pods that were told to end and are not entirely gone.
 	pods []candidate
 	left sets.Set[types.UID]
 }

@@ -218,7 +218,7 @@ func (k *Kernel) stall(file string) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// events adds a file of a cgroup, of which the kernel tells a change once it was read.
+// events adds a file of a cgroup. The kernel tells changes of it once it was read.
 func (k *Kernel) events(file string) error {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
