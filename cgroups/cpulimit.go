@@ -151,7 +151,7 @@ func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
 	return nil
 }
 
-// Set changes the values in r, of which the CPU quota is none. It does not make a cgroup that is
+// Set changes the values in r, which must not have a CPU quota. It does not make a cgroup that is
 // gone: then the error is fs.ErrNotExist.
 func (p Pod) Set(ctx context.Context, r Resources) error {
 	path := p.group.path(p.tree.driver)

@@ -32,8 +32,8 @@ func (s *Static) Lending(cpus cpuset.CPUSet) (*Static, error) {
 	return &out, nil
 }
 
-// CheckLent returns why a driver of resource claims must not hand out some of these CPUs, of which it
-// says which they are; nil: it may.
+// CheckLent returns an error that names the CPUs which a driver of resource claims must not hand out, and
+// why; nil: it may.
 func (s *Static) CheckLent(cpus, assigned cpuset.CPUSet) error {
 	if others := cpus.Intersection(assigned); !others.IsEmpty() {
 		return fmt.Errorf("CPUs %s, which another container has exclusively", others)

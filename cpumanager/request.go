@@ -26,7 +26,7 @@ func ExclusiveOf(pod *v1.Pod) func(*v1.Container) int {
 	}
 }
 
-// Unpadded returns how many exclusive CPUs a container asked for whose CPUs are padded to whole cores;
+// Unpadded returns how many exclusive CPUs a container asked for before they were padded to whole cores;
 // 0: its CPUs are not padded, or it has none.
 func Unpadded(pod *v1.Pod, container string) int {
 	c, _ := podspec.Find(pod, container)

@@ -1,6 +1,6 @@
 package complaint
 
-// Problem is one that the node lists while it lasts. Each is reported once, and again only if its
+// Problem describes a problem, which the node lists while it lasts. Each is reported once, and again only if its
 // cause changes. A name has at most one problem: a report replaces the one before, and a report
 // without a message ends it.
 type Problem struct {

@@ -1,4 +1,4 @@
-// Package mailbox hands values from goroutines that must not block to one that reads when it can.
+// Package mailbox hands values from goroutines that must not block to a goroutine that reads when it can.
 package mailbox
 
 import (

@@ -1,8 +1,7 @@
 package podspec
 
-// Reasons of pods that the node ended: one that made room for a critical one, one that was evicted
-// because the node ran short, one that ended since the machine goes down, and one whose device failed,
-// for which the kubelet ends none.
+// Reasons for which the node ends a pod: to make room for a critical pod, because the node ran short,
+// because the machine goes down, and because a device failed. For the last the kubelet ends no pod.
 const (
 	ReasonPreempting   = "Preempting"
 	ReasonEvicted      = "Evicted"
