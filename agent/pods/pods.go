@@ -217,8 +217,8 @@ func (t traced) Submit(pod *v1.Pod, adopt bool) {
 	t.Queue.Submit(pod, adopt)
 }
 
-// newWorkers makes the pod workers. What they see becomes a status; that a pod has ended or is gone
-// becomes an event.
+// newWorkers makes the pod workers. Their reports become statuses; the end or removal of a pod becomes
+// an event.
 func (p *Pods) newWorkers() *podworker.Workers {
 	settings, e := p.node.Settings, p.c.Ends
 	k := &settings.Kubelet
@@ -325,8 +325,8 @@ func (p *Pods) saw(all []*v1.Pod) []*v1.Pod {
 	return p.delivered(all)
 }
 
-// Orphans is the task that finds what is left of pods that nobody desires. remains list the pods of
-// which something is left outside the runtime and the assignments.
+// Orphans is the task that finds what is left of pods that no source desires. remains list the pods
+// that left something outside the runtime and the assignments.
 func (p *Pods) Orphans(assigned func() allocation.State, period time.Duration,
 	remains map[string]func() ([]types.UID, error)) housekeeping.Task {
 	find := orphans.Search{

@@ -20,7 +20,7 @@ type Publisher struct {
 	Heard func()
 	// Delivered gets all pods that the API server has for the node, whenever one of them changed.
 	Delivered func(all []*v1.Pod)
-	// Synced waits until those whom it tells have the newest statuses, and reports whether they do.
+	// Synced waits until its receivers have the newest statuses, and reports whether they do.
 	Synced func(context.Context) bool
 	Run    func(context.Context) error
 }

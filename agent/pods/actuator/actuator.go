@@ -84,8 +84,8 @@ type Objects interface {
 
 // Claims knows and releases resource claims; *claims.Manager does.
 type Claims interface {
-	// CDI returns the CDI ids that drivers prepared for a container. What is prepared no more they
-	// prepare again before.
+	// CDI returns the CDI ids that drivers prepared for a container. Claims that are no longer prepared
+	// are prepared again first.
 	CDI(ctx context.Context, pod *v1.Pod, container string) ([]string, error)
 	// Unprepare returns when the pod holds no claim any more, or why a try to unprepare one failed.
 	Unprepare(ctx context.Context, pod types.UID) error

@@ -21,7 +21,7 @@ import (
 )
 
 // devices decodes the plugins' answers for the container and calls PreStartContainer where a
-// plugin wants that. What drivers of resource claims prepared comes first, as with the kubelet.
+// plugin wants that. Devices that drivers of resource claims prepared come first, as with the kubelet.
 func (s start) devices(ctx context.Context) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
 	held := s.held.Containers[s.c.Name]

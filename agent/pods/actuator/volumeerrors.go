@@ -24,7 +24,7 @@ type volumeErrors struct {
 }
 
 // news returns the errors, of those that err joins, that were not said of the pod a short time ago, and
-// notes that they are said. Those of calls to drivers have pauses of their own.
+// notes that they are said. Errors of calls to drivers have pauses of their own.
 func (v *volumeErrors) news(pod types.UID, err error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -2,7 +2,7 @@
 // requests, TCP connections, gRPC health checks, sleeps. It makes no decisions; its callers act on
 // the answers.
 //
-// Answers may come from anybody: only a bounded part of an answer is read, and nothing outlasts its
+// Answers are not trusted: only a bounded part of an answer is read, and nothing outlasts its
 // context. Requests over plain HTTP, by far the most frequent, run on the caller's goroutine, each
 // with its own connection as in the kubelet.
 package handler

@@ -11,6 +11,6 @@
 // good, because a relist compares ids and states of everything with the cache: every 10 s while
 // there is an event stream, every RelistPeriod otherwise.
 //
-// Reads of one pod may overlap. The one that was started last wins, so nobody ever sees a pod go
-// back in time.
+// Reads of one pod may overlap. The read that started last wins, so a pod never seems to go back in
+// time.
 package lifecycle

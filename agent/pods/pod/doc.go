@@ -17,8 +17,8 @@
 //
 //   - whatever may run has a record;
 //   - nothing is released while something of the pod may run;
-//   - admission hears of a pod's end before anybody else does: a pod that others place in the freed
-//     room then waits for it here;
+//   - admission hears of a pod's end first: a pod that others place in the freed room then waits for
+//     it here;
 //   - a pod is submitted, and run, only after its earlier life is gone and released;
 //   - a killed pod does not run again as long as its record lasts;
 //   - the last desired spec counts;

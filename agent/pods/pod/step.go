@@ -175,7 +175,7 @@ func (s *step) removed(e Event) {
 	if last != nil && !Same(last, e.Pod) {
 		return // another pod of that UID was desired since
 	}
-	if e.FromAPI { // it was deleted by force: nobody waits for its grace period
+	if e.FromAPI { // it was deleted by force: it gets no grace period
 		forced := *e.Pod
 		forced.DeletionGracePeriodSeconds = ptr.To[int64](0)
 		e.Pod = &forced
@@ -206,7 +206,7 @@ func (s *step) killed(e Event) {
 	case Terminating:
 		s.Killed = true
 		s.do(Effect{Kind: Terminate, Grace: e.Grace, Why: e.Why})
-	case Completed: // whoever ends it waits until it is cleared
+	case Completed: // the caller that ends it waits until it is cleared
 		s.Killed, s.State = true, Terminated
 	case Removing: // by its own grace period, which may be long
 		s.do(Effect{Kind: Hasten, Orphan: s.Orphan, Grace: e.Grace, Why: e.Why})

@@ -35,9 +35,9 @@ type Config struct {
 	// Infeasible says why a pod does not get the resources that wanted, the same pod as its source
 	// has it, asks for; nil: nothing is said.
 	Infeasible func(pod, wanted *v1.Pod) string
-	// Ending is called when an admitted pod has ended, before anybody can see its final phase:
-	// whoever acts on the phase finds that the node knows of the end. nil: nothing is called. It
-	// must not block, nor call the store.
+	// Ending is called when an admitted pod has ended, before its final phase can be read: a reader
+	// that acts on the phase finds that the node knows of the end. It must not block, nor call the
+	// store. Optional.
 	Ending func(types.UID)
 	// Wrote is called with every change, in order; nil: nothing is called. It must not block, nor
 	// write to the store.

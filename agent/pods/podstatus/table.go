@@ -104,7 +104,7 @@ func (t *table) replace(before, next entry) bool {
 	return true
 }
 
-// endedAt notes that the pod has ended for its source. Nobody is told, since the status is the same.
+// endedAt notes that the pod has ended for its source. It reports no change: the status is the same.
 func (t *table) endedAt(uid types.UID, phase v1.PodPhase) {
 	t.telling.Lock()
 	defer t.telling.Unlock()

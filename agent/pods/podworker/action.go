@@ -220,8 +220,8 @@ type Decision struct {
 	Holds bool
 	// Deadline is the end of the current grace period; zero: there is none.
 	Deadline time.Time
-	// TellBy is until when the containers of a pod that is Unready are not stopped unless others know
-	// that; zero: nobody waits.
+	// Until TellBy, the containers of a pod that is Unready are only stopped once others know that;
+	// zero: they do not wait.
 	TellBy time.Time
 }
 
@@ -249,9 +249,9 @@ func (r Report) Ended() bool {
 type Actuator interface {
 	// Observe reads the pod from the runtime, now.
 	Observe(ctx context.Context, uid types.UID) (cri.Pod, error)
-	// Recall returns the pod after the action done, which took effect, provided that nobody else
-	// acted on the pod since it was observed; false: it must be observed. Unless the pod ends, it
-	// is only called after None and after an action that made something.
+	// Recall returns the pod after the action done, which took effect, provided that nothing else
+	// changed the pod since it was observed; false: it must be observed. Unless the pod ends, it is
+	// only called after None and after an action that made something.
 	Recall(ctx context.Context, uid types.UID, done Done) (cri.Pod, bool)
 	// Do returns when the action has taken effect, with what it made. Its context ends when the pod
 	// has to stop, or to stop sooner, or when the agent stops. A *cri.StartError holds the reason

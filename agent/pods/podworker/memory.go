@@ -32,7 +32,7 @@ type memory struct {
 	hooks hooks
 	// deadline is the end of the current grace period; zero: there is none.
 	deadline time.Time
-	// tellBy is until when others are awaited who have to hear that the pod ends; zero: nobody is.
+	// tellBy is the time until which the pod's end waits for others to hear of it; zero: no wait.
 	tellBy time.Time
 	end    ending
 	// completed: the pod was reported to have ended by itself, and others may hold its resources.

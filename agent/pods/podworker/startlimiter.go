@@ -25,8 +25,8 @@ import (
 // come first, then the oldest.
 //
 // Pods that start again have places of their own (Workers.restarts), so that a thousand crash loops
-// leave the machine to a new pod. Whoever had a place last goes to the end there: this starves
-// nobody, and lets the pod that ran for a week go before the crash loops.
+// leave the machine to a new pod. There, the pod that had a place most recently goes to the end: no
+// pod starves, and one that ran for a week goes before the crash loops.
 //
 // A pod that waits for anything but the runtime returns its place (Actuator.Do). If it keeps the
 // place for long otherwise, because a volume hangs, it continues to start and no longer counts. The
@@ -39,7 +39,7 @@ type startLimiter struct {
 	places map[*worker]time.Time
 	queue  []waiting        // first the one that is next
 	waits  map[*worker]bool // those in the queue
-	// ceases is the time when the next place ceases to count; zero while nobody waits for one.
+	// ceases is the time when the next place ceases to count; zero while no pod waits for one.
 	// changed has a value when that changes; capacity 1.
 	ceases  time.Time
 	changed chan struct{}

@@ -201,9 +201,9 @@ func (c Config) hooksPending(pod *v1.Pod) map[string]uint32 {
 }
 
 // observe returns the pod. If nothing was done since, it takes what others have just read, and if
-// something was made, it reads only that. A pod that ends is not read at each step, since nobody
-// else changes it, but once after the last step; until then what was done to it is believed, since
-// a runtime may answer before its lists agree.
+// something was made, it reads only that. A pod that ends is changed only by its worker, so it is read
+// once after the last step, not at each; until then the worker believes what it did, since a runtime
+// may answer before its lists agree.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
 	done, known := p.history.recall, false
 	p.history.recall = nil
@@ -305,7 +305,7 @@ func (w *Workers) do(ctx context.Context, p *worker, r Report) (made cri.Made, e
 		select {
 		case <-done:
 			return made, err
-		case <-p.wake: // the pod is looked at when this is done, whoever woke it
+		case <-p.wake: // the pod is looked at when this is done; until then only probes are reported
 			if w.cfg.Probed == nil {
 				continue
 			}

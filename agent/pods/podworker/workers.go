@@ -28,7 +28,7 @@ type Config struct {
 	Known
 
 	// Trace is called before the action of a report, which gets the returned context, and end after
-	// it; nil: nobody follows actions.
+	// it. Optional.
 	Trace func(context.Context, Report) (_ context.Context, end func(error))
 
 	BackOff BackOff // zero fields: the defaults
@@ -46,7 +46,7 @@ type Known struct {
 	// Holds reports whether a pod holds resource claims, which are released when it ends. A nil
 	// function: no pod does.
 	Holds func(types.UID) bool
-	// Lost says why nothing of a pod that runs may stay, as when somebody removed its cgroup: it is
+	// Lost says why nothing of a running pod may stay, such as that its cgroup was removed: it is
 	// stopped and made anew, as its restart policy says. "" or a nil function: it may stay.
 	Lost func(pod *v1.Pod) string
 	// Probed returns the results of the probes of a pod's containers by container id; nil: nothing
@@ -78,7 +78,7 @@ type Retention struct {
 // Workers runs one worker for each pod.
 //
 // Pods of the same namespace and name run one at a time, in order of arrival. Static pods and API
-// pods never wait for each other: anybody might have made the API pod.
+// pods never wait for each other: any user might have made the API pod.
 type Workers struct {
 	cfg      Config
 	limiters startLimiters

@@ -17,7 +17,7 @@ type want struct {
 	since  time.Time // when the container started
 	// open is set if it may be asked now, which depends on whether the container has started.
 	open, started bool
-	// canWait is set if nobody waits for the next answer: the container is ready, or counts as alive.
+	// canWait is set if the next answer is not urgent: the container is ready, or counts as alive.
 	canWait bool
 }
 

@@ -71,7 +71,7 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 	return passed
 }
 
-// judge looks at a pod that nobody else has yet.
+// judge checks a pod and sets its defaults. The pod must not be shared yet.
 func (s *Screen) judge(p *v1.Pod) verdict {
 	if !manifest.SafeUID.MatchString(string(p.UID)) {
 		return verdict{why: "metadata.uid is not safe as the name of a directory"}

@@ -9,8 +9,8 @@
 // Static pods (file and http) are decoded leniently and checked strictly. As with the kubelet,
 // unknown fields and duplicate keys are reported and accepted; everything that the API would refuse
 // is refused, with the path of the field. A bad manifest affects no other pod. A file that becomes
-// unreadable keeps its last good pod until it is good again or gone, and a file that hangs delays
-// nobody. All input is bounded (agent/placement/manifest).
+// unreadable keeps its last good pod until it is good again or gone, and a file that hangs does not
+// delay others. All input is bounded (agent/placement/manifest).
 //
 // The API server has checked its pods. The node checks the rules that it relies on again (Screen),
 // reports violations, and refuses such pods in admission (Flaw), so that their status says why.

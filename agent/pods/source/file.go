@@ -38,7 +38,7 @@ type FileConfig struct {
 //
 // It reads a file when its writer closes it or moves it into place, so it sees no half-written
 // manifests. A file that becomes unreadable or invalid keeps its last good pod; a removed one loses
-// it. A file that hangs delays nobody: see reading.
+// it. A file that hangs does not delay others: see reading.
 type File struct {
 	c       FileConfig
 	reader  *reader
@@ -49,7 +49,7 @@ type File struct {
 	ledger  ledger
 
 	done     chan outcome
-	stuck    int // reads that nobody waits for
+	stuck    int // reads that the feed no longer waits for
 	delivery delivery
 	// lookingSince is the time at which the pending look at the path began, in nanoseconds; 0: none.
 	lookingSince atomic.Int64

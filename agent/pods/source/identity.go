@@ -69,7 +69,7 @@ func NewIdentities(path string, running func() []cri.Pod, report func(complaint.
 		known: map[types.NamespacedName]identity{}, asked: map[types.NamespacedName]bool{}}
 }
 
-// Of returns the pods with the UIDs that they are to have. Those that get another one are copies.
+// Of returns the pods with the UIDs that they are to have. Pods that get another UID are copies.
 func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 	i.begin()
 	out := slices.Clone(pods)
@@ -130,7 +130,7 @@ func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) 
 	was, remembered := i.known[name]
 	found = slices.DeleteFunc(found, func(o cri.Pod) bool {
 		says := o.Sandboxes[0].Annotations
-		if says[podspec.AnnotationSource] == podspec.APISource { // what else it carries somebody there may have written
+		if says[podspec.AnnotationSource] == podspec.APISource { // its other annotations may be a user's
 			return true
 		}
 		if ours := says[AnnotationManifest]; ours != "" || says[cri.AnnotationRoot] != "" {
@@ -198,8 +198,8 @@ func decodeIdentities(raw []byte) (list []identity, err error) {
 	return list, nil
 }
 
-// save writes what is remembered, unless the file has it. What no manifest asked for since the start
-// goes when there is more than a source has pods.
+// save writes what is remembered, unless the file has it. Identities that no manifest asked for since
+// the start are dropped when there are more than a source has pods.
 func (i *Identities) save() {
 	if slices.Equal(i.list(), i.saved.Get()) {
 		return

@@ -36,7 +36,7 @@ type reading struct {
 	name, path string
 	created    bool              // its content may not be complete yet
 	known      [sha256.Size]byte // of the content last read
-	stuck      bool              // nobody waits for it; owned by the feed's goroutine
+	stuck      bool              // the feed no longer waits for it; owned by the feed's goroutine
 }
 
 // outcome is the result of a reading.

@@ -54,8 +54,8 @@ func Unproven(pod *v1.Pod, reported v1.PodStatus) v1.PodStatus {
 	return reported
 }
 
-// retell sets the conditions of readiness that follow from the statuses of the containers. One that is
-// as before keeps its time.
+// retell sets the conditions of readiness that follow from the statuses of the containers. An unchanged
+// condition keeps its time.
 func retell(pod *v1.Pod, own *v1.PodStatus, reported v1.PodStatus) {
 	containers := containersReady(pod, *own)
 	for _, c := range []v1.PodCondition{

@@ -83,8 +83,7 @@ type Config struct {
 	Statuses    *podstatus.Store
 	// Tell records an event of a pod; it must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
-	// Restarted hears of a pod that begins again, desired again before it was gone; nil: nobody
-	// does.
+	// Restarted is called for a pod that begins again, desired again before it was gone. Optional.
 	Restarted func(*v1.Pod)
 	// SeenAll reports whether seen holds for every source.
 	SeenAll func(seen func(source string) bool) bool

@@ -49,9 +49,9 @@ type Statuses struct {
 	due     map[types.UID]*v1.PodStatus // to be written; nil: to be removed
 }
 
-// Open reads what an earlier run of the agent kept. A file that cannot be read does not count. What
-// stands in the folder's place is moved aside: Statuses are empty then beside an error that is
-// files.ErrUnusable. Any other error comes without Statuses.
+// Open reads what an earlier run of the agent kept. A file that cannot be read does not count. A file in
+// the folder's place is moved aside: Statuses are empty then beside an error that is files.ErrUnusable.
+// Any other error comes without Statuses.
 func Open(ctx context.Context, root string) (*Statuses, error) {
 	s := &Statuses{
 		dir: filepath.Join(root, Dir), wake: make(chan struct{}, 1),
