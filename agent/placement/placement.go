@@ -69,7 +69,7 @@ type Drivers struct {
 	Ill     *mailbox.Topic       // their health is another
 }
 
-// OpenStore opens the state file. One that cannot be used is moved aside: what runs makes up for it.
+// OpenStore opens the state file. An unusable file is moved aside: what runs makes up for it.
 func OpenStore(ctx context.Context, n node.Node) (*store.Store, error) {
 	s, err := store.Open(n.Settings.RootDir)
 	if s == nil {

@@ -180,8 +180,8 @@ func (a *admitter) finish(ctx context.Context) {
 	}
 }
 
-// sweep moves every pod on as far as it goes now, in the order of arrival. What that gives back may
-// be what another pod waits for, so it goes on until nothing changes any more.
+// sweep moves every pod on as far as it goes now, in the order of arrival. Another pod may wait for what
+// that gives back, so sweep goes on until nothing changes any more.
 func (a *admitter) sweep(ctx context.Context) {
 	now := time.Now()
 	a.follow()
@@ -253,7 +253,7 @@ func (a *admitter) outguess(ctx context.Context, e *line.Entry, taken allocation
 	}
 }
 
-// unhear has nobody in line wait for a plugin that did not answer about a pod in time.
+// unhear keeps the pods in line from waiting for a plugin that did not answer about a pod in time.
 func (a *admitter) unhear(ctx context.Context, about *line.Entry, f record.Unhear) {
 	for _, o := range a.pods.Order {
 		resource := f.Key.Resource

@@ -93,7 +93,7 @@ type waiters struct {
 	changes
 	pods *line.Pods
 	view decide.View
-	// free counts what nobody has; nil: no more than before. ahead sums the claims of earlier pods.
+	// free counts what no pod has; nil: no more than before. ahead sums the claims of earlier pods.
 	free  *decide.Free
 	ahead v1.ResourceList
 }

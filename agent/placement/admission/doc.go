@@ -18,6 +18,6 @@
 // An answer counts if it is that of the pod's last call. A late one changes nothing.
 //
 // A pod that ran before, with its sandbox alive and its assignment recorded under this boot, is adopted:
-// no plan, no Allocate, no write. One that is alive and has no record is planned like any other, but is
-// admitted even without a plan, with a warning that says what it lacks.
+// no plan, no Allocate, no write. A pod that is alive and has no record is planned like any other, but
+// is admitted even without a plan, with a warning that says what it lacks.
 package admission

@@ -188,7 +188,7 @@ func (d *draft) placed(at int) (before []claimant, lent []Container) {
 	return before, lent
 }
 
-// viewOfInit returns the view in which an init container is placed. What other pods hold is taken.
+// viewOfInit returns the view in which an init container is placed: what other pods hold is taken.
 // If near, everything that is not lent is taken as well, for each resource of which enough is lent.
 func (d *draft) viewOfInit(a claimant, own Container, lent []Container, near bool) View {
 	v := d.view

@@ -11,8 +11,8 @@ import (
 )
 
 // A user can choose a container's devices by annotation. The container holds them before it is
-// placed, like what it had before a reboot, and everything else is placed around them. What a
-// container already has comes before a choice.
+// placed, like what it had before a reboot, and everything else is placed around them. Devices that a
+// container already has come before a choice.
 
 // chosen is a demand that a user may have chosen devices for.
 type chosen interface {

@@ -144,8 +144,8 @@ func (p Pod) ClaimUIDs() []types.UID {
 	return sets.List(claimUIDsOf([]Pod{p}).Delete(""))
 }
 
-// nodes returns where the claims' devices are, but for those with administrative access, which are
-// somebody else's; empty: unknown.
+// nodes returns where the claim's devices are, without those with administrative access, which the
+// claim does not own; empty: unknown.
 func (c Claim) nodes() topology.NodeSet {
 	var out topology.NodeSet
 	for _, d := range c.Devices {
@@ -156,7 +156,7 @@ func (c Claim) nodes() topology.NodeSet {
 	return out
 }
 
-// claimUIDs are the claims that pods use. Nobody is kept from using them too.
+// claimUIDs are the claims that pods use. Other pods may use them too.
 type claimUIDs struct{ sets.Set[types.UID] }
 
 func claimUIDsOf(pods []Pod) claimUIDs {
@@ -195,9 +195,8 @@ type claimProvider struct{ draft *draft }
 
 func newClaims(d *draft) provider { return claimProvider{d} }
 
-// ask returns the claims that the container uses. If it cannot use one, for somebody has a device of it
-// from a plugin, or while any of the pod's cannot be used, there is an error, and the demand has what is
-// known.
+// ask returns the claims that the container uses, as far as they are known. It also returns an error if
+// a pod has a device of one of them from a plugin, or while any of the pod's claims cannot be used.
 func (p claimProvider) ask(c *v1.Container) (demand, error) {
 	d := claimDemand{from: p}
 	if c == nil {
@@ -282,8 +281,8 @@ func (c Claim) same(o Claim) bool {
 }
 
 // keep keeps the claims that were recorded, if they are still those. Their devices are those of today
-// as far as they are known: a pod that waits has its claim from a time when the scheduler had not
-// allocated them, or when nobody knew which hardware they are.
+// as far as they are known: a waiting pod may have been recorded before the scheduler allocated them,
+// or before it was known which hardware they are.
 func (d claimDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 	has := slices.Clone(own.Claims())
 	if !slices.EqualFunc(d.wants, has, Claim.same) {

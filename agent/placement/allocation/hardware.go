@@ -54,7 +54,7 @@ func hardwareOf(pods []Pod) (out hardware) {
 	return slices.CompactFunc(out, func(a, b owner) bool { return a.compare(b) == 0 })
 }
 
-// hardware lists the container's devices; words say who has them.
+// hardware lists the container's devices; words name their holder.
 func (c Container) hardware(words string) (out []owner) {
 	for _, set := range c.Devices() {
 		for i, id := range set.IDs {
@@ -72,8 +72,8 @@ func (c Container) hardware(words string) (out []owner) {
 	return out
 }
 
-// hardware lists the claim's devices, but for those with administrative access: they are somebody
-// else's.
+// hardware lists the claim's devices, without those with administrative access, which the claim does
+// not own.
 func (c Claim) hardware() (out []owner) {
 	for _, d := range c.Devices {
 		if is := places.OfClaim(c.Name, d); is.Known() && !d.Admin {
@@ -99,7 +99,7 @@ func (h hardware) overlaps(o Taken) bool {
 }
 
 // owners are the devices that pods have, by each of their keys, with the number of pods. It is
-// immutable. It is a tally too: nobody copies it to look something up in it.
+// immutable. It is a tally too, so that a lookup needs no copy.
 type owners struct {
 	by     shards[string, []owned] // the lists are never written to
 	claims int                     // of claims' devices, each as often as a pod has it
@@ -178,7 +178,7 @@ func (n owners) equal(o Taken) bool { return n.empty() && o.owners().empty() }
 
 func (n owners) overlaps(Taken) bool { return false }
 
-// owners returns who has what.
+// owners returns the owners of what is taken.
 func (t Taken) owners() owners {
 	if n := find(t, owners{}); !n.empty() {
 		return n
@@ -207,7 +207,7 @@ func (n owners) claimed(r devicemanager.Resource) map[string]string {
 // ReasonOwned is our own reason of a rejection: a claim has a device that a pod has from a plugin.
 const ReasonOwned = "DeviceHasOwner"
 
-// ownedError says that a device of a claim is a plugin's device that somebody has.
+// ownedError says that a device of a claim is a plugin's device that a pod has.
 type ownedError struct{ claim, why string }
 
 func (e *ownedError) Error() string {

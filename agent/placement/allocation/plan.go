@@ -31,9 +31,9 @@ type View struct {
 	Advertised v1.ResourceList
 	// Claims are the pod's.
 	Claims PodClaims
-	// Holder names a pod that has some of these CPUs exclusively, "": unknown; nil: nobody knows.
+	// Holder names a pod that has some of these CPUs exclusively, "": unknown. Optional.
 	Holder func(cpuset.CPUSet) string
-	// ClaimHolder names another pod that uses a claim, "": none; nil: nobody knows.
+	// ClaimHolder names another pod that uses a claim, "": none. Optional.
 	ClaimHolder func(types.UID) string
 	// CPUDriver is the driver of resource claims whose CPUs the agent chooses itself; "": none.
 	CPUDriver string

@@ -64,7 +64,7 @@ func newPage(all records) *page {
 // book is all records, kept in a file. Reading it takes no lock.
 type book struct {
 	bootID string
-	// unprepared hears of pods that have no claim any more; nil: nobody does. It must not block.
+	// unprepared is called for pods that have no claim any more; it must not block. Optional.
 	unprepared func(types.UID)
 	now        atomic.Pointer[page] // what the file has
 	// lost: the file was not there, or could not be used.
@@ -74,7 +74,7 @@ type book struct {
 	queue   sync.Mutex // guards waiting
 	waiting []*edit
 
-	mu   sync.Mutex // held by the one who writes
+	mu   sync.Mutex // held by the writer
 	file *files.Journal
 }
 
@@ -129,8 +129,8 @@ func (d *draft) step(key types.NamespacedName, e Event) error {
 
 func isUnusable(err error) bool { return errors.Is(err, files.ErrUnusable) }
 
-// openBook reads the file. One that cannot be used is moved aside: the book is empty then, beside an
-// error that is files.ErrUnusable. Any other error comes without a book.
+// openBook reads the file. An unusable file is moved aside: the book is empty then, beside an error that
+// is files.ErrUnusable. Any other error comes without a book.
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
 	in, err := files.Load(path, maxRead, time.Now(), parse)
@@ -250,7 +250,7 @@ func (b *book) recordLocked(next, changed records, durable bool) error {
 	return unrecorded(b.file.Record(line, durable, whole))
 }
 
-// whole returns the first line of a file with these records. What shrinks is never too much.
+// whole returns the first line of a file with these records. Records that do not grow always fit.
 func (b *book) whole(all records, grows bool) ([]byte, error) {
 	content, err := files.EncodeLine("", file{Version: version, BootID: b.bootID, Claims: all.list()})
 	if err == nil && grows && len(content) > maxFile {

@@ -12,7 +12,7 @@
 //	ends:    Release -> Run: Left; the last one: UnprepareSent -> calls -> WasUnprepared
 //
 // No lock is held across a call. Two calls for the same claim at the same driver never overlap:
-// whoever comes second waits for the first one's end and looks again.
+// the second caller waits until the first call has ended and looks again.
 //
 // The kubelet's dra_manager_state is written with each change, and read when a kubelet has written
 // it since.

@@ -212,7 +212,7 @@ func (f *follower) reading(uid types.UID) *reading {
 	return f.pods[uid]
 }
 
-// othersWait reports whether a pod besides this one waits for the claim; nil: nobody.
+// othersWait reports whether a pod besides this one waits for the claim; false if r is nil.
 func (f *follower) othersWait(but types.UID, r *Record) bool {
 	return r != nil && slices.ContainsFunc(r.Users, func(u User) bool {
 		return u.UID != but && f.reading(u.UID) != nil

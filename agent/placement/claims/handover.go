@@ -214,7 +214,7 @@ type export struct {
 	problem    complaint.Complaint[string]
 }
 
-// changed writes the file. One that a power cut undoes is made again from the records.
+// changed writes the file. A write that a power cut undoes is made again from the records.
 func (e *export) changed(next records) {
 	raw, err := encodeKubelet(next, e.boot)
 	if err == nil {
@@ -272,10 +272,10 @@ func (b *book) align(dir string, booted time.Time) (recovered int, err error) {
 	return recovered, files.ReplaceDurably(path, raw)
 }
 
-// completed returns the records with what an account has beyond them that was written from later
-// ones, and of how many claims that is: the records, or their last changes, are lost. What it has too
-// much, as after a crash between both files, does no harm: pods that are not there are released, and a
-// driver unprepares a claim twice.
+// completed returns the records, completed by an account that was written from later ones, and how many
+// claims that changes: the records, or their last changes, are lost. Surplus in the account, as after a
+// crash between both files, does no harm: pods that are not there are released, and a driver unprepares
+// a claim twice.
 func (all records) completed(later records) (out records, news int) {
 	out = maps.Clone(all)
 	for key, r := range later {

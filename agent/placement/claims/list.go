@@ -132,8 +132,8 @@ var ErrUnknown = errors.New("no pod of this node uses such a ResourceClaim, and 
 	"anything of it; numalet claim list has those")
 
 // Forget drops what is recorded of a claim that only pods that ended use, so that they need not wait
-// for its drivers, and tells of it. It returns what was forgotten. What a driver has prepared stays
-// with the driver.
+// for its drivers, and tells of it. It returns what was forgotten. The driver keeps what it has
+// prepared.
 func (m *Manager) Forget(namespace, name string) (Row, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	var was *Record

@@ -40,7 +40,7 @@ type Config struct {
 	Groups bool
 	// Node returns the node's object; nil, or a result of nil: it is not known.
 	Node     func() *v1.Node
-	Registry metrics.KubeRegistry // nil: nobody reads metrics
+	Registry metrics.KubeRegistry // nil: no metrics
 }
 
 // Ends hear what happens. None of them may block, and each may be nil.

@@ -145,7 +145,7 @@ func (r *Record) hasDevices() bool {
 	})
 }
 
-// unprepared reports whether nobody uses the claim and no driver has anything of it.
+// unprepared reports whether no pod uses the claim and no driver has anything of it.
 func (r *Record) unprepared() bool {
 	return len(r.active()) == 0 && !r.inStage(StagePreparing, StagePrepared, StageUnpreparing)
 }

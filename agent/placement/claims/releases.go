@@ -91,7 +91,7 @@ func (p *releases) putBack(all []types.UID) {
 	p.left.Insert(all...)
 }
 
-// tell wakes those who wait for news.
+// tell wakes the callers that wait for news.
 func (p *releases) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

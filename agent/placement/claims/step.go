@@ -115,7 +115,7 @@ func use(r *Record, e Event) (*Record, error) {
 	if len(u.Devices) > 0 {
 		r.Devices = allocatedOf(u.Use)
 	}
-	// Whoever left before need not wait for the claim any more: it stays for the new user.
+	// Users that left before need not wait for the claim any more: it stays for the new user.
 	r.Users = slices.DeleteFunc(r.Users, func(of User) bool {
 		return of.Leaving || of.UID == e.User.UID
 	})

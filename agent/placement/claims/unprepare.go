@@ -19,7 +19,7 @@ const activePeriod = time.Minute
 const recordRetry = time.Second
 
 // Release says that the pod needs its claims no longer: no container of it runs. It does not block;
-// Run has the claims of which it is the last user unprepared. What failed lately is tried at once.
+// Run has the claims of which it is the last user unprepared. Calls that failed lately are tried at once.
 func (m *Manager) Release(uid types.UID) {
 	own := map[types.NamespacedName]bool{}
 	for _, r := range m.book.of(uid) {

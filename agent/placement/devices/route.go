@@ -130,7 +130,7 @@ func read(body io.Reader) (q Question, err error) {
 	return q, cordon.Cordon{Resource: q.Resource, ID: q.ID, Reason: q.Reason}.Check()
 }
 
-// cordon tells of it beside an error, too: who asked may have gone when it was written down.
+// cordon records the event even beside an error: the caller may have gone when the cordon was written.
 func (c Config) cordon(ctx context.Context, q Question) (isNew bool, err error) {
 	isNew, err = c.Plugins.Cordon(ctx, cordon.Cordon{
 		Resource: q.Resource, ID: q.ID, Reason: oneline.Of(q.Reason), Since: time.Now().UTC(),

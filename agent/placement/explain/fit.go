@@ -35,7 +35,7 @@ func (c Case) WouldFit() []string {
 		return nil // it fits, or waits for a plugin whose devices are not known
 	}
 	s := &search{Case: c, left: trials}
-	// What the pod's author can change comes before what others must.
+	// Changes that the pod's author can make come before those of others.
 	var author, others []string
 	smaller := func(change string, ok bool) {
 		if ok {
@@ -135,7 +135,7 @@ func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool)
 	return "without the annotation " + annotation, s.try(room, s.Pod)
 }
 
-// unchosen tries with devices that nobody chose.
+// unchosen tries without the annotations that choose devices.
 func (s *search) unchosen() (string, bool) {
 	annotations := s.chosen().Annotations()
 	if len(annotations) == 0 {

@@ -37,7 +37,7 @@ type devices struct {
 
 // Sources tell the health of devices.
 type Sources struct {
-	// Inventory has those of device plugins, Drivers those of resource claims; nil: nobody tells.
+	// Inventory has those of device plugins, Drivers those of resource claims; nil: unknown.
 	Inventory devicemanager.Inventory
 	Drivers   *Drivers
 }

@@ -22,7 +22,7 @@ type Config struct {
 	Hardware  func() machine.Hardware
 	State     func() allocation.State
 	Inventory func() devicemanager.Inventory
-	Drivers   *Drivers // nil: nobody tells of the devices of resource claims
+	Drivers   *Drivers // nil: the health of claims' devices is unknown
 	// Pod returns the spec of a pod that a source has delivered, Status its last status here.
 	Pod    func(types.UID) (*v1.Pod, bool)
 	Status func(types.UID) v1.PodStatus

@@ -43,7 +43,7 @@ type Config struct {
 
 // A plugin that answers with an error is called again after pause. After patience its devices can
 // be assigned again all the same. Time during which the plugin is disconnected does not count: it
-// is not called then, and nobody can get its devices.
+// is not called then, and no pod can get its devices.
 const (
 	pause    = time.Second
 	patience = 30 * time.Second
@@ -245,8 +245,7 @@ func (n *Notifier) drop(ctx context.Context, owed []allocation.Owed) bool {
 	return true
 }
 
-// byResource returns the devices that are owed. What is owed of other kinds is not for device
-// plugins.
+// byResource returns the owed releases of devices. Those of other kinds are not for device plugins.
 func byResource(all []allocation.Owed) map[string][]allocation.Owed {
 	out := map[string][]allocation.Owed{}
 	for _, o := range all {

@@ -31,7 +31,7 @@
 // updated. A round also compares the memory nodes that a container was created with, and the CPU
 // quota of exclusive containers and their pods, which have no quota while their CPUs are exclusive.
 // Other requests and limits are only changed when the spec as allocated changes: what another
-// program, or a plugin of the runtime, makes of them stays. Nobody waits for any of these.
+// program, or a plugin of the runtime, makes of them stays. No caller waits for any of these.
 //
 // All changes of containers go through the runtime, which would undo other changes. A change
 // without effect is repeated after a growing delay.

@@ -46,7 +46,7 @@ func podLimits(r cgroups.Resources) limits {
 }
 
 // gaps lists what differs from the limits that were given before. A limit that is not set any more
-// stays: the API server lets nobody remove one from a pod that runs.
+// stays: the API server refuses to remove one from a running pod.
 func (l limits) gaps(given limits) (out []gap) {
 	if !l.quota.Same(given.quota) && l.quota.Quota != 0 {
 		out = append(out, gap{what: CPUQuota, name: "CPU quota", want: l.quota.String(),

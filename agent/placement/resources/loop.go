@@ -222,7 +222,7 @@ func (l *Loop) followMachine(ctx context.Context) machine.Hardware {
 // rounds connects callers that wait for a round with Run.
 type rounds struct {
 	mu   sync.Mutex // guards next
-	next *round     // nil: nobody has joined
+	next *round     // nil: no caller has joined
 }
 
 // round is one round of updates.

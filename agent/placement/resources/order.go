@@ -38,9 +38,9 @@ func phaseOfQuota(has, want cgroups.CPULimit) phase {
 	return phaseOf(has.Quota*max(want.Period, 1), want.Quota*max(has.Period, 1))
 }
 
-// phaseOfCPUs returns the phase of a CPU set. What is not reported shrinks, for all that is known. A
-// set that moves leaves CPUs and gains others: nobody may be on exclusive CPUs before others left
-// them, so an exclusive one comes last, and one of the shared pool first.
+// phaseOfCPUs returns the phase of a CPU set. A set that is not reported counts as one that shrinks. A
+// set that moves leaves CPUs and gains others: no container may be on exclusive CPUs before others left
+// them, so an exclusive set comes last, and one of the shared pool first.
 func phaseOfCPUs(has string, want cpuset.CPUSet, exclusive bool) phase {
 	from, err := topology.ParseCPUs(has)
 	if err != nil || from.IsEmpty() || want.IsSubsetOf(from) || !exclusive && !from.IsSubsetOf(want) {
@@ -56,7 +56,7 @@ func phaseOfCPUs(has string, want cpuset.CPUSet, exclusive bool) phase {
 //	2  containers grow: no CPU is taken before others left it, no limit exceeds the pod's
 //
 // A step is part of what one container or pod lacks, and one call. The steps at one place do not
-// depend on each other. What may change at any time goes along with the rest.
+// depend on each other. A gap that may change at any time goes along with the rest.
 func steps(lacks []lack) (order [3][]lack) {
 	for _, l := range slices.SortedFunc(slices.Values(lacks), lack.compare) {
 		if l.ID == "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/numalet/numalet/agent/placement/explain"
 )
 
-// Basis keeps the inputs of a decision, to explain it later. Admission keeps one for each pod, most of
-// which nobody asks about: so it has the ledger, which shares most of itself with the next one, and not the room
-// made of it.
+// Basis keeps the inputs of a decision, to explain it later. Admission keeps one for each pod, and most
+// are never read: so Basis has the ledger, which shares most of itself with the next one, and not the
+// room made of it.
 type Basis struct {
 	snapshot Snapshot
 	request  Request

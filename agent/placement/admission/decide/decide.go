@@ -152,7 +152,7 @@ func (d *Decision) plan(room allocation.Room, r *Request) {
 		}
 	}
 	if err != nil && r.Claimed && r.Own.IsEmpty() {
-		// What it has a claim to may be free as a whole.
+		// The pod's claim may be free as a whole.
 		whole := room
 		whole.Own, whole.Keep = r.Claim, allocation.KeepWhole
 		if claimed, none := whole.Plan(r.Pod, advice); none == nil {
@@ -180,7 +180,7 @@ func (s *Snapshot) Adopt(r *Request, err error) Decision {
 }
 
 // adopt admits a pod that runs with what is recorded of it, whatever has become of policies, the
-// machine or the record. err says why it gets no more; nil: nobody looked for more.
+// machine or the record. err says why it gets no more; nil: no more was planned.
 func (s *Snapshot) adopt(d Decision, r *Request, err error, kind Kind) Decision {
 	d.Kind, d.Held = kind, r.Own
 	if err == nil {

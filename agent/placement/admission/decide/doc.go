@@ -6,6 +6,6 @@
 // terminating pods are gone, plugins are back and devices healthy (forecast.go), and lets a critical pod
 // preempt others (preempt.go). Free tells cheaply whether a plan can succeed.
 //
-// A new kind of refusal is a Handler. What a decision is to depend on, such as a node's pressure, is a
-// field of View that a handler looks at.
+// A new kind of refusal is a Handler. A new input of decisions, such as a node's pressure, is a field of
+// View that a handler looks at.
 package decide

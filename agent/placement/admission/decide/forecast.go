@@ -120,7 +120,7 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
 		if none, ok := errors.AsType[*devicemanager.UnhealthyError](err); ok && none.None &&
 			!room.Inventory.Resources[none.Resource].Connected {
-			// Who knows.
+			// It is not known whether the plugin comes back with healthy devices.
 			return allocation.Unexpected(&devicemanager.UnhealthyError{Resource: none.Resource})
 		}
 		return r

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Free counts what nobody holds or claims. It tells cheaply which of the pods that wait may have a
-// place, without a plan for each.
+// Free counts what no pod holds or claims. It tells cheaply which waiting pods may have a place,
+// without a plan for each.
 type Free struct {
 	room   allocation.Room
 	ledger allocation.Ledger
@@ -80,7 +80,7 @@ func (f *Free) fits(requests, ahead v1.ResourceList) bool {
 	return true
 }
 
-// count returns how many devices on offer nobody has.
+// count returns how many devices on offer no pod has.
 func (f *Free) count(resource string) int {
 	n, counted := f.devices[resource]
 	if counted {

@@ -34,7 +34,7 @@ type Lack struct {
 func (l Lack) Missing() bool { return l != Lack{} && !l.Unknown }
 
 // Without turns the decision on a pod that lacks an object into a wait without holding anything, or into
-// a rejection when the pod's time is over. An object that may exist rejects nobody.
+// a rejection when the pod's time is over. An object that may exist is no reason to reject.
 func (d Decision) Without(l Lack, wait, waited time.Duration) Decision {
 	const nothing = "; until then the pod is given no CPUs, memory or devices"
 	d.Kind, d.Claim, d.Victims, d.Rejection = Hindered, allocation.Pod{}, nil, nil

@@ -65,9 +65,9 @@ type Request struct {
 	Silent sets.Set[string]
 }
 
-// Now returns the pod's room beside all others. Resources that are only counted go to whoever came
-// first, so that only the claims ahead of the pod count. Pods claim what terminating pods will give
-// back, so that only the greater of both sums counts.
+// Now returns the pod's room beside all others. Resources that are only counted go to the pod that came
+// first, so only the claims ahead of the pod count. Pods claim what terminating pods will give back, so
+// only the greater of both sums counts.
 func (s *Snapshot) Now(r *Request) allocation.Room {
 	o := s.Ledger.Beside(r.In, podspec.DeviceResources(r.Pod))
 	room := s.roomFor(r, o)

@@ -13,7 +13,7 @@ import (
 // Stale says what a snapshot may have wrong by now; several are or-ed together.
 type Stale int
 
-// What may be stale.
+// The inputs that may be stale.
 const (
 	// StaleMachine: an administrator may have turned memory into huge pages, or back.
 	StaleMachine Stale = 1 << iota

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 )
 
-// Devices that were chosen for a pod are no guess. Guesses of other pods yield to them, whoever came
-// first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
+// Devices that were chosen for a pod are no guess. Guesses of other pods, also of earlier ones, yield to
+// them: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
 // chosenForOthers returns the devices of the pod's guess that were chosen for another pod and not for

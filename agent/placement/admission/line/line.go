@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 )
 
-// line knows who stands in line, as a pass goes on.
+// line knows the pods that stand in line, as a pass goes on.
 type line struct {
 	made bool
 	// guessed: there were guesses at the beginning of the pass.
@@ -22,7 +22,7 @@ type line struct {
 	sure partial
 }
 
-// look finds who holds the slots, once in a pass.
+// look finds the pods that hold the slots, once in a pass.
 func (l *line) look(p *Pass) {
 	if l.made {
 		return

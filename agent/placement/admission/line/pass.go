@@ -21,9 +21,9 @@ type Pass struct {
 	current
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
-	// withoutLater leaves out claims of later pods, except those to what was recorded before a reboot:
-	// nobody else gets that before it is dropped. withoutReleasing leaves out the pods that to the kubelet
-	// hold nothing any more.
+	// withoutLater leaves out claims of later pods, except claims to what was recorded before a reboot: no
+	// other pod gets that before it is dropped. withoutReleasing leaves out the pods that in the kubelet's
+	// view hold nothing any more.
 	withoutLater, withoutReleasing partial
 	line                           line
 	// displaced: the pods behind look for a place again.

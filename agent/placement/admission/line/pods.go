@@ -98,7 +98,7 @@ func (p *Pods) Follow(state allocation.State) (heard bool) {
 	return p.followOwed(before.Owed, state.Owed)
 }
 
-// followOwed takes over the releases that plugins have yet to hear of: until then nobody gets these
+// followOwed takes over the releases that plugins have yet to hear of: until then no pod gets these
 // devices.
 func (p *Pods) followOwed(before, now []allocation.Owed) (changed bool) {
 	if reflect.DeepEqual(before, now) {

@@ -37,12 +37,12 @@
 //   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may concern. A
 //     pod behind another is queued once it is known what that gets.
 //
-// A pod that is not admitted has one of three reservations. A claim, while it waits, goes to nobody who
-// comes later; terminating pods may hold it still. A tentative one, while a plugin is asked or the pod
-// stands in line, is a guess: it counts only for those who come later, and nobody is rejected for it.
-// An assigned one, while Allocate and the commit run or are tried again, is the pod's own. A pod whose
-// claim breaks gets another, if need be one of the pods behind. Devices of which a plugin has a
-// preference may be exchanged for others on the same nodes.
+// A pod that is not admitted has one of three reservations. A claim, while the pod waits, is kept from
+// later pods; terminating pods may hold it still. A tentative one, while a plugin is asked or the pod
+// stands in line, is a guess: it counts only for later pods, and no pod is rejected for it. An assigned
+// one, while Allocate and the commit run or are tried again, is the pod's own. A pod whose claim breaks
+// gets another, if need be one of the pods behind. Devices of which a plugin has a preference may be
+// exchanged for others on the same nodes.
 //
 // A pod that would be given something of its own, and could not start for want of an object of the API
 // server, has none of the three, but an Inquiry.

@@ -124,7 +124,7 @@ type (
 	Free struct{}
 	// Outguess takes from other pods the guesses that this one gets.
 	Outguess struct{ Taken allocation.Taken }
-	// Unhear has nobody in line wait for a plugin that did not answer in time.
+	// Unhear keeps the pods in line from waiting for a plugin that did not answer in time.
 	Unhear struct {
 		Key allocation.AskKey
 		Err error

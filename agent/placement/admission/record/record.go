@@ -133,7 +133,7 @@ func (r *Record) HoldsSlot() bool {
 }
 
 // Holds reports whether the pod, which holds a slot, holds the resource's. While a plugin takes its
-// time, the pod holds no slot of resources that nobody was asked about yet.
+// time, the pod holds no slot of resources whose plugins have yet to be asked about it.
 func (r *Record) Holds(resource string) bool {
 	if r.State != Asking || !r.Question.Late || r.Question.Resource == resource {
 		return true

@@ -138,7 +138,7 @@ func (s *step) prompt(p prompt) {
 	}
 }
 
-// leave takes from a pod without a place what it has. What a goroutine has begun is waited for.
+// leave takes from a pod without a place what it has. A goroutine that works for it is waited for first.
 func (s *step) leave() {
 	switch next, ok := s.State.next(leaving); {
 	case !ok:
@@ -149,7 +149,7 @@ func (s *step) leave() {
 	}
 }
 
-// release drops what is recorded. What a goroutine has begun is ended and waited for before.
+// release drops what is recorded. A goroutine that works for the pod is canceled and waited for first.
 func (s *step) release() {
 	switch next, ok := s.State.next(release); {
 	case !ok:
@@ -300,7 +300,7 @@ func (s *step) ranked(e Ranked) {
 	has := s.Has
 	if !s.Claims() && (has.Kind != Assigned || !s.IsReserved()) {
 		has = Reservation{}
-		// Those whom it let go before have made their guesses.
+		// The pods that it let go before have made their guesses.
 		if len(e.Guess.Containers) > 0 && !s.Inquiry.Aside {
 			has = Reservation{Tentative, e.Guess}
 			// Those behind made theirs without it. Of devices, only chosen ones are its own already.

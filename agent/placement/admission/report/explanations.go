@@ -11,7 +11,7 @@ import (
 )
 
 // explanations holds the explanation of the last outcome of each pod in the queue. An admitted pod's
-// explanation is made when somebody asks for it.
+// explanation is made on request.
 type explanations struct {
 	mu    sync.Mutex // guards byUID
 	byUID map[types.UID]explanation

@@ -67,9 +67,8 @@ func ReadKubelet(root, deviceDir string, now time.Time) (k Kubelet, err error) {
 	return k, err
 }
 
-// On returns the account of the kubelet's files on a node. What the kubelet gave to a pod as a
-// whole, all containers without holdings of their own share; no other pod gets it until the pod
-// ends.
+// On returns the account of the kubelet's files on a node. All containers without holdings of their own
+// share what the kubelet gave to the pod as a whole; no other pod gets it until the pod ends.
 func (k Kubelet) On(n Node) Account {
 	return func(observed cri.Pod) (map[string]allocation.Container, error) {
 		out := map[string]allocation.Container{}
