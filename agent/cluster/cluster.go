@@ -61,7 +61,7 @@ func Standalone(n node.Node) func() *v1.Node {
 	return func() *v1.Node { return object }
 }
 
-// New makes the floor. Somebody else runs the client.
+// New makes the floor. The caller runs the client.
 func New(n node.Node, client *kubeapi.Client) (*Cluster, error) {
 	c := &Cluster{node: n, client: client, known: nodes.NewKnown(), identity: identityOf(n),
 		written: mailbox.New[types.UID]()}

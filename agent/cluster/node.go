@@ -188,7 +188,7 @@ func hasSocket(root, driver string) bool {
 	return err == nil
 }
 
-// Describe says whether the node has a CSINode: until then nobody may count on its drivers.
+// Describe keeps the node NotReady until it has a CSINode: its drivers must not be counted on before.
 func (d *Drivers) Describe(f *nodestatus.Facts) {
 	if why := d.csinode.Unready(); why != "" {
 		f.NotReady = append(stdslices.Clip(f.NotReady), why)

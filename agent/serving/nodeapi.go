@@ -39,7 +39,7 @@ const (
 )
 
 // nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. There is no listener
-// if it is switched off, or if nobody could be allowed to ask: the log says so.
+// if it is switched off, or if no request could be allowed: the log says so.
 func (s *Serving) nodeAPI(ctx context.Context) ([]server.Listener, error) {
 	k := &s.c.Settings.Kubelet
 	if !*k.EnableServer {

@@ -1,4 +1,4 @@
-// Package serving answers those who ask the node: over HTTP, on the sockets of monitoring agents, and with
+// Package serving answers requests to the node: over HTTP, on the sockets of monitoring agents, and with
 // statistics.
 package serving
 
@@ -54,7 +54,7 @@ type Serving struct {
 	follow        []part.Part
 }
 
-// New listens for those who ask the node.
+// New listens for requests to the node.
 func New(ctx context.Context, c Config) (*Serving, error) {
 	s := &Serving{c: c}
 	var err error

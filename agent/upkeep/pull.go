@@ -15,7 +15,7 @@ import (
 // Images pulls images for containers, and knows who may use which.
 type Images struct {
 	*cri.Images
-	records *images.Records // nil: whoever names an image may use it
+	records *images.Records // nil: a pod may use any image that it names
 }
 
 // Pulls count pulls of images; *metrics.Metrics does.

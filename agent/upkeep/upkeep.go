@@ -1,4 +1,4 @@
-// Package upkeep cleans up what nobody needs any more, and keeps the kubelet's files in line. It is the
+// Package upkeep cleans up what is no longer needed, and keeps the kubelet's files in line. It is the
 // topmost floor: it looks at all others, and none knows it.
 package upkeep
 

@@ -71,11 +71,11 @@ type Attachments struct {
 // wait is a volume that is not attached yet.
 type wait struct {
 	asked time.Time // last
-	inUse bool      // nobody asks who does not use it
+	inUse bool      // every caller so far uses it
 	looks int       // since it is waited for
 	next  time.Time // the next look
 	said  string    // what is known: why it is not attached
-	// full is when the attacher said that the node takes no more volumes, as far as somebody has heard.
+	// full is when the attacher said that the node takes no more volumes, as last reported to a caller.
 	full time.Time
 }
 
@@ -101,7 +101,7 @@ func (a *Attachments) Attached(ctx context.Context, of csi.Attachment) (
 	return nil, false, err
 }
 
-// errPending: nobody has attached the volume yet.
+// errPending: the attacher has not attached the volume yet.
 var errPending = errors.New("the volume is not attached yet")
 
 // look reads the attachment of a volume; an error says why it is not attached.
@@ -175,7 +175,7 @@ func (a *Attachments) await(v csi.Attachment) {
 	await.Wake(a.asked)
 }
 
-// answered notes the answer that somebody gets about a volume. That the node is full is news once.
+// answered notes the answer that a caller gets about a volume. That the node is full is news once.
 func (a *Attachments) answered(v csi.Attachment, why error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,7 +184,7 @@ func (a *Attachments) answered(v csi.Attachment, why error) error {
 		return nil
 	}
 	w := a.waiting[v.Key]
-	if w == nil { // another who asked meanwhile found it attached
+	if w == nil { // another caller found it attached meanwhile
 		return why
 	}
 	w.said = why.Error()
@@ -229,7 +229,7 @@ func (a *Attachments) arrived() (out []csi.Key) {
 
 func byName(a, b csi.Key) int { return cmp.Compare(a.Name(), b.Name()) }
 
-// asks returns what those who wait for a volume ask.
+// asks returns what the callers that wait for a volume ask.
 func (a *Attachments) asks(v csi.Key) csi.Attachment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -237,7 +237,7 @@ func (a *Attachments) asks(v csi.Key) csi.Attachment {
 	return csi.Attachment{Key: v, InUse: w == nil || w.inUse}
 }
 
-// check looks at a volume, and wakes who waits for it if there is news.
+// check looks at a volume, and wakes its waiters if there is news.
 func (a *Attachments) check(ctx context.Context, v csi.Key) {
 	_, err := a.look(ctx, a.asks(v))
 	a.mu.Lock()
@@ -262,7 +262,7 @@ func (a *Attachments) next() (at time.Time) {
 	return at
 }
 
-// due returns the volumes whose pause is over, in order, and forgets those that nobody asks about.
+// due returns the volumes whose pause is over, in order, and forgets those no longer asked about.
 func (a *Attachments) due(now time.Time) (out []csi.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -107,7 +107,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil && w.refusals.Lasts(): // somebody may change the label that is in the way
+		case err == nil && w.refusals.Lasts(): // a user may change the label that is in the way
 			wait, failures = lastPause, 0
 		case err == nil:
 			failures = 0

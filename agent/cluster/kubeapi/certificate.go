@@ -87,7 +87,7 @@ type rotation struct {
 }
 
 // run returns an error if the API server answers and there was no valid certificate for longer than
-// withoutCertificate: whoever started the agent should see that.
+// withoutCertificate: the operator should see that.
 func (r *rotation) run(ctx context.Context) error {
 	r.manager.Start()
 	defer r.manager.Stop()

@@ -233,11 +233,11 @@ func (c *Client) Heartbeats() kubernetes.Interface { return c.heartbeats }
 func (c *Client) Events() kubernetes.Interface { return c.events }
 
 // Reset closes all connections: current requests fail, watches end, and the next ones connect
-// again. Whoever sees that the API server no longer answers calls it.
+// again. It is called when the API server no longer answers, and when the certificate changed.
 func (c *Client) Reset() { c.connections.CloseAll() }
 
 // Restored is published when the API server's objects are older than before, as after the restore
-// of a backup: whoever knows resource versions has to list again.
+// of a backup: subscribers that know resource versions have to list again.
 func (c *Client) Restored() *mailbox.Topic { return &c.restored }
 
 // Run maintains the node's certificate until ctx ends, or until there was no valid one for so long

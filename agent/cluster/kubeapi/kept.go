@@ -11,8 +11,7 @@ import (
 )
 
 // Kept holds the objects of one kind as a reflector delivers them, without their managed fields,
-// which nobody on a node needs and which are a third of a pod. It owns the objects that it is
-// given.
+// which a node does not need and which are a third of a pod. It owns the objects that it is given.
 type Kept[T Object] struct {
 	changed chan struct{}
 

@@ -1,5 +1,5 @@
 // Package mirror keeps a mirror pod in the API server for each static pod of the node. It shows the
-// static pod there, and nobody runs it.
+// static pod there, and is never run.
 //
 // A mirror pod has the static pod's namespace and name, is owned by the Node, and carries the
 // static pod's hash in the annotation kubernetes.io/config.mirror. It is created when missing,

@@ -4,7 +4,7 @@
 // A changed status is written at once, an unchanged one when the report period is over. It is
 // written on top of what the API server has, which is watched, so that changes of others stay. A
 // node whose object is deleted comes back when the agent starts again, as with the kubelet; if
-// somebody else creates the object, it is written to.
+// another client creates the object, it is written to.
 package nodes
 
 import (

@@ -124,7 +124,7 @@ func (c *podCertificates) renew(ctx context.Context, pod *v1.Pod,
 		answer, err := c.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
 			Get(ctx, held.next.name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err): // somebody deleted it
+		case apierrors.IsNotFound(err): // it was deleted
 			held.next = pendingCertificate{}
 			return err
 		case err != nil && !apierrors.IsForbidden(err):

@@ -28,7 +28,7 @@ func (o *Objects) PersistentVolume(
 	return read(ctx, o.cfg, o.cfg.Client.CoreV1().PersistentVolumes(), name)
 }
 
-// UpdatePVC writes the status of a PVC that was read, unless somebody else has changed it since.
+// UpdatePVC writes the status of a PVC that was read, unless the PVC has changed since.
 func (o *Objects) UpdatePVC(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
 	*v1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)

@@ -103,8 +103,8 @@ type Publisher struct {
 	Changed <-chan struct{}
 }
 
-// settle is the time within which changes share one write, and after which slices that somebody
-// deleted are written again.
+// settle is the time within which changes share one write, and after which deleted slices are written
+// again.
 const settle = time.Second
 
 // Run publishes until ctx ends. The slices stay: another agent, or a kubelet, deletes them when it

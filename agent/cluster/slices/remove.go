@@ -67,8 +67,8 @@ func (s *Slices) remove(ctx context.Context, registered func() bool, usable func
 	}
 }
 
-// which selects the slices to delete. Those of drivers that are usable by now stay: their drivers
-// maintain them. nil: there is nothing to delete.
+// which selects the slices to delete. Drivers that are usable by now maintain their slices, so these
+// stay. nil: there is nothing to delete.
 func (s *Slices) which(driver string, usable []string) fields.Selector {
 	if driver != everyDriver {
 		if slices.Contains(usable, driver) {

@@ -3,9 +3,9 @@
 //
 // The wanted status follows from the newest status of the pod here and the one in the API server
 // (status.Merge). The latter is known from delivered pods and from answers. A patch turns one into
-// the other; nothing is sent if both are equal, whoever wrote it, so a restart of the agent writes
-// nothing. A patch applies only to one version of the pod: an older patch that arrives late changes
-// nothing, and after a request with an unknown outcome the API server is asked. So a reported end
+// the other; nothing is sent if both are equal, even if another client wrote it, so a restart of the
+// agent writes nothing. A patch applies only to one version of the pod: an older patch that arrives late
+// changes nothing, and after a request with an unknown outcome the API server is asked. So a reported end
 // is never taken back. If another writer, such as another node of the same name, overwrites the
 // status, it is written again at once, then at most every 10 s.
 //

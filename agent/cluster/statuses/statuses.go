@@ -24,10 +24,10 @@ import (
 type Config struct {
 	Client   kubernetes.Interface
 	Registry metrics.KubeRegistry
-	// Tell receives events of pods; nil: nobody does.
+	// Tell receives events of pods. Optional.
 	Tell func(about runtime.Object, eventType, reason, message string)
-	// Published is called with the UID of a pod of the node when the API server has its newest status; nil:
-	// nothing is. It must not block.
+	// Published is called with the UID of a pod of the node when the API server has its newest status. It
+	// must not block. Optional.
 	Published func(types.UID)
 }
 

@@ -50,8 +50,8 @@ func New(ctx context.Context, node string) *Recorder {
 	return r
 }
 
-// Send has what is recorded from now on go to a sink as well, counted for it on its own. One that is
-// slow or does not answer misses some, and holds up nobody.
+// Send also sends events from now on to a sink, which has counts of its own. A sink that is slow or
+// does not answer misses events, and holds up nothing else.
 func (r *Recorder) Send(sink record.EventSink) { r.all.StartRecordingToSink(sink) }
 
 // Pod records what happened to a pod. An event of a static pod names the pod's own UID: the mirror pod

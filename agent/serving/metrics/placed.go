@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// placedMetrics tells what containers hold of NUMA nodes beside CPUs. What spans several nodes is
-// reported under all of them together, since its distribution is not known.
+// placedMetrics tells what containers hold of NUMA nodes beside CPUs. A holding that spans several nodes
+// is reported under all of them together, since its distribution is not known.
 type placedMetrics struct{ memory, devices placedGauge }
 
 func newPlacedMetrics(s *metric.Set) placedMetrics {

@@ -22,7 +22,7 @@ type rounds struct {
 	pods map[types.UID]work
 }
 
-// work is the work of one pod worker. What it does without a pause is one operation, until it
+// work is the work of one pod worker. All that it does without a pause is one operation, until it
 // starts another one: to end the pod, or to clean up.
 type work struct {
 	pod       *v1.Pod   // the pod in the last round with nothing left to do

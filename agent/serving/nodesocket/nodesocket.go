@@ -42,7 +42,7 @@ type Socket struct {
 	limiter *rate.Limiter
 }
 
-// Listen listens for an API; nobody is answered before Serve. A socket that is there is replaced.
+// Listen listens for an API; no call is answered before Serve. A socket that is there is replaced.
 func Listen(api, path string) (*Socket, error) {
 	if err := files.Remove(path); err != nil {
 		return nil, fmt.Errorf("replace the socket of %s: %w", api, err)

@@ -84,8 +84,8 @@ func (s *state) list() []*podresourcesv1.PodResources {
 	return out
 }
 
-// follow compares next, which nobody else has yet, with the state before it. Both share unchanged
-// parts afterwards.
+// follow compares next, which must not be shared yet, with the state before it. Afterwards both have
+// their unchanged parts in common.
 func follow(before, next *state) (c change, changed bool) {
 	c.pods = diffPods(before, next)
 	if proto.Equal(before.node, next.node) {

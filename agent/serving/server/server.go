@@ -41,7 +41,7 @@ type Listener struct {
 	// TLS holds the certificates; nil: plain HTTP.
 	TLS *tls.Config
 	// Authorize wraps everything that is served, including /healthz, and answers requests that are not
-	// allowed; nil: everybody is allowed.
+	// allowed; nil: all are.
 	Authorize func(http.Handler) http.Handler
 	Routes    []route.Route
 	// Settings names the settings to change if the address cannot be used.

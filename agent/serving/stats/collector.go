@@ -69,7 +69,7 @@ func (g *Groups) paths(p *Pod) cgroups.PodPaths {
 	return found
 }
 
-// DaemonGroups are the paths of the cgroups of what runs beside pods. Those of the runtime and the
+// DaemonGroups are the paths of the cgroups of what runs beside pods. The cgroups of the runtime and the
 // system are read if they are named; without a name, the agent's is the one that it is in.
 type DaemonGroups struct{ Agent, Runtime, System string }
 

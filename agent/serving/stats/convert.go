@@ -6,7 +6,7 @@ import (
 )
 
 // Conversions of the runtime's statistics to those of the summary. Numbers are shared with the
-// runtime's answer, which nobody changes.
+// runtime's answer, which is never changed.
 
 func value(n *runtimeapi.UInt64Value) *uint64 {
 	if n == nil {

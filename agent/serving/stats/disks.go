@@ -19,7 +19,7 @@ import (
 // DisksConfig says what to measure on disks.
 type DisksConfig struct {
 	Root string
-	// Pods returns what pods use, which somebody else measures.
+	// Pods returns what pods use, as it was last measured; Disks does not measure it.
 	Pods func() map[types.UID]localstorage.Pod
 	// Rooms returns the volumes of pods that others serve and whose room is known; nil: they are not
 	// measured. The map must not be changed.
@@ -38,7 +38,7 @@ type Usage struct {
 	imagesAt, containersAt string
 }
 
-// Disks queries filesystems in the background from time to time, as long as someone asks.
+// Disks queries filesystems in the background after a Get, at most once per filesystemsPeriod.
 type Disks struct {
 	cfg    Config
 	asked  chan struct{} // of capacity 1
@@ -66,7 +66,7 @@ func (d *Disks) last() Usage {
 	return d.usage
 }
 
-// run queries when someone asks and a period has passed.
+// run queries after a Get if the period has passed.
 func (d *Disks) run(ctx context.Context) error {
 	for await.On(ctx, d.asked) {
 		d.round(ctx)

@@ -15,8 +15,7 @@ const (
 	patience = 4 * time.Second
 )
 
-// latest is a value that costs something to read. One of those who ask reads it, and the others
-// wait.
+// latest caches a value that is expensive to read. One caller reads it, and concurrent ones wait.
 type latest[T any] struct {
 	read func(ctx context.Context, last T) (T, error)
 
@@ -24,7 +23,7 @@ type latest[T any] struct {
 	value   T
 	err     error // of the last reading
 	readAt  time.Time
-	reading chan struct{} // closed when the reading has ended; nil: nobody reads
+	reading chan struct{} // closed when the reading has ended; nil: none goes on
 }
 
 // get is the value of a reading that is at most a second old, or of the last that ended when the
@@ -66,7 +65,7 @@ func (l *latest[T]) said() (T, error) {
 	return l.value, l.err
 }
 
-// update reads for all who wait, whatever becomes of the caller.
+// update reads for all callers that wait, even if its own caller gives up.
 func (l *latest[T]) update(ctx context.Context, last T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

@@ -49,9 +49,9 @@ func (l *layers) all(s *Snapshot) (out []layer) {
 }
 
 // anew returns the snapshot with writable layers as they are now: one that the runtime measured a moment
-// ago may have grown since. Of those that take too long it has what was seen until then. If the runtime's
-// word is more, that stays. A disk that hangs keeps those who look, but not the caller; as long as it does
-// nobody else looks.
+// ago may have grown since. A layer that takes too long counts as far as it was read. If the runtime's
+// value is greater, that stays. A disk that hangs keeps the goroutines that read it, but not the caller;
+// until they return, anew reads nothing and returns s.
 func (l *layers) anew(ctx context.Context, s *Snapshot) *Snapshot {
 	type found struct {
 		layer

@@ -51,8 +51,7 @@ type ImagesConfig struct {
 	Registry metrics.KubeRegistry
 }
 
-// Images removes unused images. What it knows about their use is lost with the agent, and starts
-// anew.
+// Images removes unused images. Its knowledge of their use is lost when the agent ends, and starts anew.
 type Images struct {
 	cfg     ImagesConfig
 	removed *metrics.CounterVec

@@ -1,5 +1,5 @@
 // Package images records which pods may use which image. A node pulls an image once, with
-// somebody's login, and then has it for all pods. The records say which logins it was pulled with,
+// one login, and then has it for all pods. The records say which logins it was pulled with,
 // so that pods without such a login cannot use it (KEP-2535).
 //
 // The records are files in the kubelet's place and format, so that each agent can continue after

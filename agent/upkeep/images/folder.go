@@ -57,7 +57,7 @@ func (f folder) remove(about string) error {
 	return nil
 }
 
-// makeFolder makes a folder of records. What stands in its place is moved aside: the error is
+// makeFolder makes a folder of records. A file in its place is moved aside: the error is
 // files.ErrUnusable then, and the folder is there.
 func makeFolder(path string) error {
 	if err := files.MakeFolder(path, 0o700, time.Now()); err != nil {

@@ -49,8 +49,8 @@ type Records struct {
 }
 
 // Open reads the records. A file that cannot be read is logged: pods need a login of their own for
-// its image. What stands in a folder's place is moved aside, which is an error that is
-// files.ErrUnusable beside the Records. Any other error comes without Records.
+// its image. A file in a folder's place is moved aside, which is an error that is files.ErrUnusable
+// beside the Records. Any other error comes without Records.
 func Open(c Config) (*Records, error) {
 	var s metric.Set
 	r := &Records{

@@ -54,8 +54,8 @@ type log struct {
 	missing         bool
 }
 
-// Look rotates the logs that have reached their maximum size. Those that failed in the last look
-// come last, so a log that the runtime cannot open does not delay the others for long.
+// Look rotates the logs that have reached their maximum size. Logs that failed in the last look come
+// last, so a log that the runtime cannot open does not delay the others for long.
 func (r *Rotation) Look(ctx context.Context) error {
 	due, err := r.due()
 	slices.SortStableFunc(due, func(a, b log) int {

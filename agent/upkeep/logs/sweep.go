@@ -24,7 +24,7 @@ const young = time.Minute
 // Sweep removes the logs of pods and containers that are gone.
 type Sweep struct {
 	Place logfiles.Place
-	// Ready reports whether Known knows all pods of the node, and nobody else has logs in Place.
+	// Ready reports whether Known knows all pods of the node, and no other agent has logs in Place.
 	Ready func() bool
 	// Known reports whether the node has a pod. Running returns the pods in the runtime.
 	Known   func(types.UID) bool

@@ -62,8 +62,8 @@ type Access struct {
 	clientCAs *dynamiccertificates.DynamicFileCAContent
 	who       authenticator.Request
 	may       authorizer.Authorizer
-	// asking has one question at a time for the same right of the same user. Whoever asks may give up,
-	// and the answer is found out and remembered all the same, until alive ends.
+	// asking has one question at a time for the same right of the same user. A caller may give up; the
+	// answer is still found out and remembered, until alive ends.
 	asking singleflight.Group
 	alive  context.Context
 	end    context.CancelFunc
@@ -166,7 +166,7 @@ func retries() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// Run follows the bundle of client CAs until ctx ends. Nobody's rights are asked for afterwards.
+// Run follows the bundle of client CAs until ctx ends. Afterwards no rights are asked for.
 func (a *Access) Run(ctx context.Context) error {
 	defer a.end()
 	if a.clientCAs == nil {
@@ -252,7 +252,7 @@ func (a *Access) decide(what authorizer.Attributes) (authorizer.Decision, error)
 	return decision.(authorizer.Decision), err
 }
 
-// Warning returns which settings let anybody do anything, or "" if none do.
+// Warning returns which settings let every client do everything, or "" if none do.
 func Warning(c Config) string {
 	if ptr.Deref(c.Authentication.Anonymous.Enabled, false) &&
 		c.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow {

@@ -230,7 +230,7 @@ func (r *reading) behind() ([]segment, error) {
 	return rest, err
 }
 
-// remainder shows an unfinished line at the end of a file that nobody writes to any more.
+// remainder shows an unfinished line at the end of a file that is no longer written to.
 func (r *reading) remainder() error {
 	if rest, ok := r.lines.remainder(); ok {
 		return r.piece(rest)
