@@ -40,7 +40,7 @@ type Config struct {
 // Dirs are the directories where a plugin registers.
 type Dirs = devicemanager.Dirs
 
-// Lever is a change of hardware that somebody has to bring about.
+// Lever is a change of hardware that a function of Config.Levers brings about.
 type Lever string
 
 // The levers, in pairs that are pulled one after the other.

@@ -16,5 +16,5 @@
 // has ended or is not registered any more, it is started again, and the check in which that
 // happened has failed.
 //
-// What works in the field is at most a warning.
+// A fault that works in the field is at most a warning.
 package check

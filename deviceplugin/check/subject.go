@@ -74,7 +74,7 @@ func (l *life) Fate() *Ending {
 	return l.end
 }
 
-// attached is a plugin that somebody else started.
+// attached is a plugin that the checks did not start.
 type attached struct{}
 
 func (attached) Start(Dirs) error        { return nil }

@@ -30,7 +30,7 @@ const (
 type Line struct {
 	// At is the time since the checks began.
 	At time.Duration
-	// What says who sends what to whom, or which check begins.
+	// What names the sender, the receiver and the message, or the check that begins.
 	What string
 }
 
@@ -82,7 +82,7 @@ func (t *Transcript) Note(text string) {
 	t.lines = append(t.lines, Line{time.Since(t.began), text})
 }
 
-// talk says who calls whom, and the method without its service.
+// talk names the caller, the called side, and the method without its service.
 type talk struct{ caller, called, method string }
 
 // message adds a line for a message in the direction of the call, or against it.

@@ -26,7 +26,7 @@ const maxFile = 16 << 20
 
 // Book is all cordons, kept in a file. Reading it takes no lock. A nil Book has none.
 type Book struct {
-	mu   sync.Mutex // held by the one who writes
+	mu   sync.Mutex // held by the writer
 	file *files.Record[file]
 	now  atomic.Pointer[byResource] // what the file has
 }
@@ -40,8 +40,8 @@ type file struct {
 	Cordons []Cordon `json:"cordons"`
 }
 
-// Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
-// beside an error that is files.ErrUnusable. Any other error comes without a book.
+// Open reads the book's file. An unusable file is moved aside: there is an empty book then beside an
+// error that is files.ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
 	all, err := files.Load(path, maxFile, time.Now(), parse)
 	if all == nil {

@@ -32,7 +32,7 @@ type Cordon struct {
 var ErrFull = fmt.Errorf("at most %d devices can be cordoned, and %d MiB of them: uncordon those "+
 	"that came back or are gone for good", maxCordons, maxFile>>20)
 
-// Check says what is wrong with a cordon that somebody asks for.
+// Check says what is wrong with a requested cordon.
 func (c Cordon) Check() error {
 	wrong := validation.IsQualifiedName(c.Resource)
 	switch {

@@ -1,4 +1,4 @@
-// Package cordon remembers which devices are not to be given to new containers. That is for people
-// to say; plugins do not hear of it. What is remembered outlives the agent and the plugin, and the
-// device too: one that comes back under its id is cordoned still.
+// Package cordon remembers which devices are not to be given to new containers. People cordon devices;
+// plugins do not hear of it. A cordon outlives the agent, the plugin and the device: a device that comes
+// back under its id is still cordoned.
 package cordon

@@ -26,8 +26,8 @@ type Config struct {
 	Strict bool
 	// Before holds what is known from before the agent started.
 	Before Before
-	// Cordons holds the devices that new containers do not get; nil: there are none, and nobody may
-	// call Cordon.
+	// Cordons holds the devices that new containers do not get; nil: there are none, and Cordon must
+	// not be called.
 	Cordons *cordon.Book
 	// Deadlines of calls to plugins; zero fields get their default.
 	Deadlines Deadlines

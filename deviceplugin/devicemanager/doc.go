@@ -39,7 +39,7 @@
 //
 // # What plugins say
 //
-// What a plugin says is bounded where it arrives: lists and answers to Allocate have a limit, and
+// Messages of plugins are bounded where they arrive: lists and answers to Allocate have a limit, and
 // texts are cut to one line; the log at V(4) has the whole.
 //
 // # Choosing

@@ -62,7 +62,7 @@ type event struct {
 	list     list
 	problem  string
 	there    time.Time     // when an absent plugin was last there
-	seen     chan struct{} // closed when readers see the outcome; nil: nobody waits
+	seen     chan struct{} // closed when readers see the outcome; nil: no caller waits
 }
 
 // complaints returns those of the link's plugin, nil for an event without a link.

@@ -41,7 +41,7 @@ type Peer struct {
 	Healthy    int         `json:"healthy"`
 	// Cordoned counts the devices withheld from new containers, healthy or not.
 	Cordoned int `json:"cordoned,omitempty"`
-	// Released: it is told which devices nobody holds any more.
+	// Released: it is told which devices no pod holds any more.
 	Released bool `json:"released,omitempty"`
 	// Calls counts finished calls by name; LastError is that of the last failed call.
 	Calls       map[string]Calls `json:"calls,omitempty"`

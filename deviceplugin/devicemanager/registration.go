@@ -26,8 +26,8 @@ import (
 // later, by its link.
 type registrar struct{ linkSettings }
 
-// serve answers registrations until ctx is done. If somebody removes the socket, it makes the
-// socket again, so that plugins can register and those that watch for it do.
+// serve answers registrations until ctx is done. If the socket is removed, serve makes it again, so
+// that plugins can register and those that watch for it do.
 func (r registrar) serve(ctx context.Context, s *socket.Listener) error {
 	for s != nil {
 		if err := r.serveOn(ctx, s); err != nil || ctx.Err() != nil {

@@ -27,8 +27,8 @@ func (i Inventory) WantsReleased(resource string) ReleasedWish {
 	return ReleasedUnknown
 }
 
-// Released tells the plugin that nobody holds these devices any more, and who held them. The order
-// of ids does not matter. An error says that the plugin did not answer with success.
+// Released tells the plugin that no pod holds these devices any more, and which pod held them. The
+// order of ids does not matter. An error says that the plugin did not answer with success.
 func (p *Plugins) Released(ctx context.Context, resource string, ids []string,
 	by holder.Holder) (err error) {
 	c, err := p.call(ctx, rpcReleased, resource, p.cfg.Deadlines.Released)

@@ -77,8 +77,8 @@ func listen(dir string) (*socket.Listener, error) {
 	return listener, nil
 }
 
-// untilGone returns when somebody has removed the socket or ctx is done. It leaves a new file of
-// the same name alone.
+// untilGone returns when the socket was removed or ctx is done. It leaves a new file of the same name
+// alone.
 func untilGone(ctx context.Context, s *socket.Listener) {
 	log := klog.FromContext(ctx)
 	notify, err := fsnotify.NewWatcher()

@@ -24,7 +24,7 @@ type Config struct {
 	Deadlines Deadlines
 	// Registry takes the metrics; nil: there are none.
 	Registry metrics.KubeRegistry
-	// Heard returns what hears the messages of connections to a socket; nil: nobody does.
+	// Heard returns the handler of the messages on connections to a socket. Optional.
 	Heard func(path string) stats.Handler
 
 	// dial replaces the connection to a socket in tests.

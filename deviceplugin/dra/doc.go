@@ -12,10 +12,10 @@
 // kubelet, where it fails unless the instance comes back at once. An instance that leaves answers
 // the calls that it has: its connection closes after the last.
 //
-// A connection never idles out and is made again whenever it breaks. One that is dead without being
-// closed is found out by its silence: a call that got no answer within its deadline, or five
-// minutes without any call, has the next call begin with a new connection. Health streams have a
-// connection of their own, with HTTP/2 pings.
+// A connection never idles out and is made again whenever it breaks. A dead connection that was not
+// closed is found out by its silence: a call that got no answer within its deadline, or five minutes
+// without any call, has the next call begin with a new connection. Health streams have a connection of
+// their own, with HTTP/2 pings.
 //
 // Answers are bounded and checked here: what is wrong becomes the error of the claim that it
 // concerns.

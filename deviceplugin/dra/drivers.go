@@ -36,7 +36,7 @@ type driver struct {
 	calm context.CancelFunc
 }
 
-// Bounds of what is kept in memory for whoever can make sockets in the plugin registry.
+// Bounds of what is kept in memory for programs that can make sockets in the plugin registry.
 const (
 	maxInstances = 16 // of a driver
 	maxAway      = 64 // drivers without any instance

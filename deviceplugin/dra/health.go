@@ -37,8 +37,7 @@ const (
 type DeviceHealth struct {
 	Pool, Name string
 	Health     Health
-	// Updated is the time when the message came. What the driver says of the time counts as little
-	// as for the kubelet.
+	// Updated is the time when the message came. The driver's own time is ignored, as by the kubelet.
 	Updated time.Time
 	// Timeout is how long after Updated it holds.
 	Timeout time.Duration

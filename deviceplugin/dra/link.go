@@ -100,8 +100,8 @@ func (l *link) isDue() bool {
 	return !time.Now().Before(l.look)
 }
 
-// isDead reports whether nobody may be at the other side although the connection is open: a call had
-// no answer, or another plugin has put its socket into the place.
+// isDead reports whether the other side may be gone although the connection is open: a call had no
+// answer, or another plugin has put its socket into the place.
 func (l *link) isDead() bool {
 	l.mu.Lock()
 	suspect := l.suspect

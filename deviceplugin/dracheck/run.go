@@ -34,7 +34,7 @@ type Config struct {
 	Command, Driver string
 	// Output gets what Command writes. Optional.
 	Output io.Writer
-	// Claims are allocated to the driver, and nobody uses them. Without any the checks of claims
+	// Claims are allocated to the driver, and no pod uses them. Without any the checks of claims
 	// are not made.
 	Claims []dra.Claim
 	// Slices are the driver's; nil: answers are not compared with them.

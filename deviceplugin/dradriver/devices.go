@@ -26,7 +26,7 @@ type Devices interface {
 // Device is a device as it is published, with its health.
 type Device struct {
 	resourcev1.Device
-	// Trouble says, for people, why nobody should get it; "": it is healthy.
+	// Trouble says, for people, why no pod should get it; "": it is healthy.
 	Trouble string
 }
 

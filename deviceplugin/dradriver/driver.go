@@ -94,8 +94,8 @@ func New(cfg Config, list List, first Devices) (*Driver, error) {
 		now:   moment{first, list}}, nil
 }
 
-// Set replaces the devices and their list. Only one goroutine calls it. What containers get besides
-// a device is on disk then.
+// Set replaces the devices and their list. Only one goroutine calls it. The edits that containers get
+// besides a device are on disk then.
 func (d *Driver) Set(list List, devices Devices) {
 	if base := list.Base; d.cfg.Based && (d.base == nil || !reflect.DeepEqual(*d.base, base)) {
 		if err := d.store.writeBase(base); err != nil {

@@ -47,8 +47,8 @@ func (d *Driver) answer(r Record) (out kubeletplugin.PrepareResult) {
 	return out
 }
 
-// prepareLocked returns the claim's record, which is on disk then. What is prepared already stays
-// as it is.
+// prepareLocked returns the claim's record, which is on disk then. Devices that are prepared already
+// stay as they are.
 func (d *Driver) prepareLocked(all Records, claim *resourcev1.ResourceClaim) (r Record, err error) {
 	wanted, err := d.wantedBy(claim)
 	if err != nil {

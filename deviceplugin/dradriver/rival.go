@@ -21,8 +21,8 @@ const (
 	maxAsked = 16
 )
 
-// findRival fails if a plugin in the kubelet's registry is a driver of that name. Sockets where
-// nobody answers were left behind.
+// findRival fails if a plugin in the kubelet's registry is a driver of that name. Sockets without an
+// answer were left behind.
 func findRival(ctx context.Context, registry, driver string) error {
 	entries, err := os.ReadDir(registry)
 	if err != nil {

@@ -25,8 +25,8 @@ func (k *keeper) returnLocked(id string) {
 	}
 }
 
-// bring moves an interface home and restores it. One that is in no network namespace may be at home
-// in disguise, as mayBe says. It reports whether the interface also has its own name.
+// bring moves an interface home and restores it. An interface in no network namespace may be at home in
+// disguise, as mayBe says. bring reports whether the interface also has its own name.
 func (h Host) bring(home Interface, mayBe func(Interface) bool) (named bool, err error) {
 	now, names, err := h.find(home.is)
 	if err == nil && now == nil {

@@ -73,8 +73,8 @@ func spread(f Facts, why map[int]string) {
 }
 
 // Choose decides for each interface that a rule matches whether it is offered; the first matching
-// rule counts. The choices are sorted by id. While own is empty, since nobody knows what the node
-// needs, nothing is offered.
+// rule counts. The choices are sorted by id. While own is empty, the node's needs are not known, and
+// nothing is offered.
 func Choose(f Facts, rules []Rule, own Own) (choices []Choice) {
 	functions, above := map[string]string{}, map[int]string{}
 	for _, i := range f.Interfaces {

@@ -23,7 +23,7 @@ type Claims struct {
 type Offer struct {
 	Interface
 	Resource string
-	// Trouble says why nobody should get it; "": it is healthy.
+	// Trouble says why no pod should get it; "": it is healthy.
 	Trouble string
 }
 

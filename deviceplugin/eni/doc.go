@@ -11,7 +11,7 @@
 //	  |                   `--- Allocate: brought back first            |
 //	  `---------- brought back, and as it was before <-----------------'
 //
-// A returning interface is unhealthy, so that nobody gets it as the last container left it. Its
+// A returning interface is unhealthy, so that no pod gets it as the last container left it. Its
 // state is compared with that of its last handing out; steps is pure and returns the changes that
 // restore it.
 //

@@ -150,8 +150,8 @@ func findIn(ns netns.NsHandle, i Interface) (*netlink.Handle, *Link, error) {
 	return nil, nil, err
 }
 
-// fetchFrom moves the interface home if it is in ns. It first gets a random name, which nobody has
-// in ns or at home and nobody can foresee; steps restores its own names.
+// fetchFrom moves the interface home if it is in ns. It first gets a random name, which no interface
+// has in ns or at home and no container can foresee; steps restores its own names.
 func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
 	h, away, err := findIn(ns, i)
 	if h == nil || err != nil {

@@ -94,11 +94,11 @@ func (r Records) next(s sight) Records {
 		_, atHome := s.home[id]
 		moved := one.Home.Hardware.PCI != "" && s.present(one.Home) && !atHome
 		if one.Phase == Free && !offered[id] && !moved {
-			delete(out, id) // nobody has it, and it is gone or no rule matches it
+			delete(out, id) // no pod has it, and it is gone or no rule matches it
 			continue
 		}
 		if one = one.next(s, id); one.Phase == Returning && !atHome && !s.present(one.Home) {
-			delete(out, id) // unplugged, and nobody has it
+			delete(out, id) // unplugged, and no pod has it
 			continue
 		}
 		out[id] = one
@@ -128,7 +128,7 @@ func (r Record) next(s sight, id string) Record {
 	return r
 }
 
-// health says why nobody should get an interface; empty if it is healthy.
+// health says why no pod should get an interface; empty if it is healthy.
 func (r Record) health(home map[string]Interface, present func(Interface) bool) string {
 	now, atHome := home[r.Home.ID]
 	switch {

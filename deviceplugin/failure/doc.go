@@ -9,7 +9,7 @@
 //	      '--------------------------------------------------------------'
 //
 // A device whose health is unknown, since its plugin or driver is away, has not failed; one that was
-// acted on stays so until it is healthy, so that one failure causes one action. What was done (Act)
-// is durable: its owner writes it before it is done. Suspicions are not, and their hold-off begins
-// anew when the agent starts.
+// acted on stays so until it is healthy, so that one failure causes one action. An action (Act) is
+// durable: its owner writes it before it is done. Suspicions are not, and their hold-off begins anew
+// when the agent starts.
 package failure

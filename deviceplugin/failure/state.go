@@ -30,7 +30,7 @@ func (d Device) compare(o Device) int {
 type Held struct {
 	Device
 	Health v1.ResourceHealthStatus
-	// Exempt: nothing is done about it, since it is somebody else's (administrative access), or its
+	// Exempt: nothing is done about it, since the pod does not own it (administrative access), or its
 	// container has ended.
 	Exempt bool
 }

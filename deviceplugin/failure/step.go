@@ -180,8 +180,8 @@ func (n *step) due() (out []candidate) {
 	return out
 }
 
-// dueOf returns what is due for a pod: that it fails, and an action of each kind for each container. What
-// disrupts is also done for the devices with the same action whose hold-off is not over.
+// dueOf returns what is due for a pod: that it fails, and an action of each kind for each container. A
+// disruption is also done for the devices with the same action whose hold-off is not over.
 func (n *step) dueOf(pod *Pod) (out []candidate) {
 	all := map[alike]*candidate{} // without the hold-off; the container is "" for FailPod
 	for _, d := range pod.Devices {

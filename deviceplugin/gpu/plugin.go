@@ -177,7 +177,7 @@ const lastCall = 3 * time.Second
 
 // within runs a call to the driver, which may never return. While it hangs, the GPUs are unhealthy;
 // its late answer still counts. If it does not return soon after the end of ctx, within leaves its
-// goroutine behind, since nobody can end it, and returns ErrAbandoned.
+// goroutine behind, since nothing can end it, and returns ErrAbandoned.
 func within[T any](ctx context.Context, p *Plugin, call func() (T, error)) (T, error) {
 	type result struct {
 		value T

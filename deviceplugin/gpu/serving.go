@@ -30,8 +30,8 @@ func newServing(cfg Config) *serving {
 	return &serving{cfg: cfg, all: map[string]*served{}, specs: map[string]*specs.Spec{}}
 }
 
-// publish offers what there is. A resource that is gone is first offered without devices, so that
-// nobody counts on it, and the next time no longer.
+// publish offers what there is. A resource that is gone is first offered without devices, so that the
+// node no longer counts any, and the next time no longer offered.
 func (s *serving) publish(all offers, snapshot Snapshot) error {
 	// Before runtimes see devices, the spec must have them.
 	err := s.writeSpecs(all, snapshot.Files)

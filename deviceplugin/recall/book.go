@@ -60,7 +60,7 @@ func (n *Nodes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Book is the file. It has one owner, who alone calls its methods.
+// Book is the file. Only its one owner calls its methods.
 type Book struct {
 	path string
 	// left are the resources that an earlier run left.
@@ -73,8 +73,8 @@ type file struct {
 	Resources []json.RawMessage `json:"resources"`
 }
 
-// Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
-// beside an error that is files.ErrUnusable. Any other error comes without a book.
+// Open reads the book's file. An unusable file is moved aside: there is an empty book then beside an
+// error that is files.ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
 	b := &Book{path: path}
 	info, err := os.Lstat(path)
@@ -179,7 +179,7 @@ func fitting(all []Resource, room int) ([]json.RawMessage, error) {
 	return out, nil
 }
 
-// Touch remembers that those who are there were there until now. It need not survive a power cut.
+// Touch remembers that the present plugins were there until now. It need not survive a power cut.
 func (b *Book) Touch(now time.Time) error {
 	if err := os.Chtimes(b.path, now, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remember when device plugins were there: %w", err)

@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 )
 
-// Released handles that nobody holds these devices any more; by is the pod that held them. It is
+// Released handles a release: no pod holds these devices any more; by is the pod that held them. It is
 // called at least once for each release, also for devices no longer listed. After an error it is
 // called again.
 type Released func(ctx context.Context, ids []string, by holder.Holder) error

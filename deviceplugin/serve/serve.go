@@ -21,8 +21,8 @@ type Config struct {
 	Prefer func(available, must []string, size int) ([]string, error)
 	// Prepare makes devices ready before each start of their container. Nil: they always are.
 	Prepare func(ctx context.Context, ids []string) error
-	// Released hears of devices that nobody holds any more; the kubelet does not report these. Nil:
-	// it is not served.
+	// Released is called for devices that no pod holds any more; the kubelet does not report these.
+	// Nil: it is not served.
 	Released Released
 	// Reasons says why devices are unhealthy. Nil: it is not served.
 	Reasons Texts

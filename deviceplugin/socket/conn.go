@@ -82,8 +82,8 @@ func (c *Conn) DialError() error {
 	return nil
 }
 
-// Replaced reports whether another socket is at the path than the one that was dialled: who listens
-// there now does not have this connection.
+// Replaced reports whether another socket is at the path than the one that was dialled: its listener
+// does not have this connection.
 func (c *Conn) Replaced() bool {
 	before := c.dialed.Load()
 	if before == nil {

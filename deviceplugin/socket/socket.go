@@ -75,7 +75,7 @@ func listenOnce(path string, mode fs.FileMode) (*Listener, error) {
 	return l, nil
 }
 
-// beforehand returns a name beside path, no longer than path, that nobody looks for.
+// beforehand returns a name beside path, no longer than path, that no client looks for.
 func beforehand(path string) string {
 	dir, name := filepath.Split(path)
 	return dir + "." + name[:max(1, len(name)-1)]

@@ -13,7 +13,7 @@ import (
 // identity tells a socket from a later one of the same name.
 type identity struct {
 	dev, ino uint64
-	modified syscall.Timespec // when it was made: nobody writes to a socket's inode
+	modified syscall.Timespec // when it was made: a socket's inode is not written to
 }
 
 // scan lists the sockets in the directory and below, and subscribes to events of each directory. It

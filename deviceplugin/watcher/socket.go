@@ -198,7 +198,7 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 // listens is how long a socket may refuse connections: a plugin makes it a moment before it listens.
 const listens = 500 * time.Millisecond
 
-// dial connects. A socket that goes on refusing is nobody's, and is tried again after a pause.
+// dial connects. A socket that goes on refusing has no listener, and is tried again after a pause.
 func (s *socket) dial(ctx context.Context) (*unixsocket.Conn, error) {
 	conn, err := unixsocket.PluginClient(s.path, s.watcher.cfg.Deadlines.Dial, s.watcher.cfg.Stats)
 	if err != nil {

@@ -173,7 +173,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 const rests = 20
 
 // await returns when the next scan is due: at the tick or after an event, but not before the pause is
-// over. What happens meanwhile is seen by that scan. It returns false once ctx is done.
+// over. That scan sees what happens meanwhile. It returns false once ctx is done.
 func (f *followed) await(ctx context.Context, pause time.Duration, tick <-chan time.Time,
 	notify *fsnotify.Watcher) bool {
 	rest, due := time.After(pause), false

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Identity tells which hardware a device is, whoever hands it out.
+// Identity tells which hardware a device is, no matter which plugin or driver hands it out.
 type Identity struct {
 	// Words name the device for people.
 	Words string

@@ -19,7 +19,7 @@ import (
 type moment struct {
 	*driver
 	offers []eni.Offer
-	at     time.Time // zero: nobody has looked yet
+	at     time.Time // time of the look; zero: there was none yet
 }
 
 // refuse refuses opaque parameters: the driver knows none.
@@ -109,7 +109,7 @@ func (m moment) Stands(r dradriver.Record, h dradriver.Held) bool {
 	return !known || claim == string(r.UID)
 }
 
-// Obtain implements dradriver.Devices. What a claim for administration has is another one's.
+// Obtain implements dradriver.Devices. A claim for administration gets a device without owning it.
 func (m moment) Obtain(_ dradriver.Records, r dradriver.Record, h *dradriver.Held) error {
 	offer, there := m.find(h.Device)
 	switch {

@@ -100,8 +100,8 @@ func (i inventory) nvlinkGroup(g gpu.GPU) (group int, joined bool) {
 	return group, len(seen) > 1
 }
 
-// taints keep the scheduler from devices that something counts against. What runs on them is left
-// to the node's own rules for failed devices.
+// taints keep the scheduler from devices that something counts against. The node's own rules for failed
+// devices decide on containers that have them.
 func (i inventory) taints(d device) (out []resourcev1.DeviceTaint) {
 	for _, t := range d.troubles {
 		taint := resourcev1.DeviceTaint{Key: i.driver + "/" + taintName(t.Reason),

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// instances returns the MIG devices of a GPU. It skips those that cannot be read, since somebody
-// may just be dividing the GPU anew; doubts names them unless they have gone.
+// instances returns the MIG devices of a GPU. It skips those that cannot be read, since the operator
+// may be dividing the GPU anew; doubts names them unless they have gone.
 func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubts []string, err error) {
 	most, ret := d.GetMaxMigDeviceCount()
 	if err := errorOf("count its MIG devices", ret); err != nil {
