@@ -1,6 +1,6 @@
-// Command numalet-lab has what needs no node: playgrounds, benchmarks, many nodes without hardware, a simulated
-// container runtime, and device plugins for hardware that everybody has or nobody. "numalet playground" and
-// so on start it.
+// Command numalet-lab has what needs no node: playgrounds, benchmarks, many nodes without hardware, a
+// simulated container runtime, and device plugins for hardware that every machine has or none. "numalet
+// playground" and so on start it.
 package main
 
 import (

@@ -40,7 +40,7 @@ without root or a cluster:
 		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), program()); printed || err != nil {
 			return err
 		}
-		if cmd.Flags().NFlag() == 0 { // somebody only wants to know what this program is
+		if cmd.Flags().NFlag() == 0 { // the user only wants to know what this program is
 			return cmd.Help()
 		}
 		cfg, err := config.Load(cmd.Flags(), flags)

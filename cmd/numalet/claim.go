@@ -73,7 +73,7 @@ func printClaims(out io.Writer, all []claims.Row) error {
 	return rows.Flush()
 }
 
-// claimDevices names the devices, and says which are unhealthy and what becomes of who has them.
+// claimDevices names the devices, and says which are unhealthy and what becomes of their holders.
 func claimDevices(d claims.DriverRow) string {
 	var out []string
 	for _, name := range d.Devices {

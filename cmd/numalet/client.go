@@ -29,8 +29,8 @@ const askTimeout = 40 * time.Second
 // maxAnswer bounds how many bytes of an agent's answer are read.
 const maxAnswer = 256 << 20
 
-// agentAddress is a flag that holds the URL of an agent's read-only port. What the user leaves out
-// is filled in: node1 means http://node1:10255. If node has a name, the agent is reached through an
+// agentAddress is a flag that holds the URL of an agent's read-only port. Parts that the user leaves out
+// are filled in: node1 means http://node1:10255. If node has a name, the agent is reached through an
 // API server instead.
 type agentAddress struct {
 	url    *url.URL

@@ -8,7 +8,7 @@ import (
 )
 
 // withoutControls returns the JSON with the control characters in its strings replaced, since a
-// terminal would obey them: whoever took over a node answers for it.
+// terminal would obey them, and an attacker who took over a node could send some.
 func withoutControls(raw []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

@@ -93,7 +93,7 @@ func under(r devices.Row) string {
 	return ""
 }
 
-// outlooks says since when a device is unhealthy, and what becomes of those who have it.
+// outlooks says since when a device is unhealthy, and what becomes of the containers that have it.
 func outlooks[F interface{ String(now time.Time) string }](failures []F) string {
 	var out []string
 	for _, f := range failures {

@@ -119,7 +119,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 var taken sync.Map
 
 // FreePort returns a free port below those that Linux assigns by itself (ip_local_port_range), so
-// that nobody takes it while the agent restarts.
+// that no connection takes it while the agent restarts.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {

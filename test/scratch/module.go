@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// File is the path of a file of this module, where the tests run that it was built for. What a test
-// program knows of its own source may be a name only (go build -trimpath).
+// File is the path of a file of this module, where the tests run that it was built for. A test program
+// may know only the name of its own source (go build -trimpath).
 func File(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := os.Getwd()

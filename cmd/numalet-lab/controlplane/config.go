@@ -45,7 +45,7 @@ const (
 	auditFile        = "audit.log"
 )
 
-// services is the range of service addresses. Nobody can reach them without kube-proxy.
+// services is the range of service addresses. They cannot be reached without kube-proxy.
 const services = "10.96.0.0/16"
 
 func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ports are sockets bound to ports, so that nobody takes these while their server is down.
+// ports are sockets bound to ports, so that no other program takes these while their server is down.
 type ports []int
 
 // hold reserves a free port on loopback that only our servers can share.

@@ -32,7 +32,7 @@ func logExit(c *container, how Exit) {
 	}
 	for _, m := range c.config.GetMounts() {
 		if m.GetContainerPath() == inside {
-			// The agent created this file; without it nobody reads the message.
+			// The agent created this file; if it is missing, the agent reads no message.
 			appendTo(m.GetHostPath(), os.O_WRONLY, how.Message)
 		}
 	}

@@ -266,8 +266,8 @@ func (r *runtimeService) UpdateContainerResources(
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// end is the only way in which a container stops running. Its last output is written before anyone
-// can see the exit, and it has exited when end returns.
+// end is the only way in which a container stops running. Its last output is written before the exit
+// can be seen, and it has exited when end returns.
 func (s *Server) end(c *container, how Exit) {
 	switch mine, running := s.store.claimEnd(c); {
 	case mine:

@@ -25,7 +25,7 @@ type store struct {
 	closed    bool
 	timers    sync.WaitGroup // pending exits
 	events    *events
-	watcher   func(Container) // nil: nobody watches
+	watcher   func(Container) // nil: not called
 }
 
 // contents holds all sandboxes and containers. Its methods read.

@@ -102,7 +102,7 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (
 	return &csi.CreateVolumeResponse{Volume: out}, nil
 }
 
-// DeleteVolume removes a volume that nobody has attached.
+// DeleteVolume removes a volume that is attached to no node.
 func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (
 	*csi.DeleteVolumeResponse, error) {
 	v, dir, err := d.find(r.GetVolumeId())

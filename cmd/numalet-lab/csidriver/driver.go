@@ -25,7 +25,7 @@ type Config struct {
 	Nodes []string
 	// Dir has the driver's files; Socket is where it serves CSI.
 	Dir, Socket string
-	// Registry is the agent's plugins_registry; empty: nobody is told of the driver.
+	// Registry is the agent's plugins_registry; empty: the driver does not register.
 	Registry string
 	// MaxVolumes and Topology are in the answer to NodeGetInfo.
 	MaxVolumes int64

@@ -110,7 +110,7 @@ func (s *Nodes) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// Addresses from the networks for benchmarks (RFC 2544), where nobody can be reached.
+// Addresses from the networks for benchmarks (RFC 2544), where no host can be reached.
 var (
 	nodeAddresses = netip.MustParseAddr("198.18.0.1")
 	podAddresses  = netip.MustParseAddr("198.19.0.1")

@@ -139,7 +139,7 @@ func (b *Bus) leave(c *client) {
 	delete(b.clients, c)
 }
 
-// greet lets everybody in.
+// greet lets every client in.
 func (b *Bus) greet(in *bufio.Reader, out io.Writer) error {
 	if _, err := in.ReadByte(); err != nil { // the first is a zero
 		return err

@@ -27,7 +27,7 @@ type login1 struct {
 	locks      []*os.File           // ends of pipes
 }
 
-// Delay sets how long logind waits for those who hold inhibitors. When it is told to read its
+// Delay sets how long logind waits for the holders of inhibitors. When it is told to read its
 // configuration again, configured says how long then; nil: as long as before.
 func (b *Bus) Delay(now time.Duration, configured func() time.Duration) {
 	b.mu.Lock()
@@ -35,20 +35,20 @@ func (b *Bus) Delay(now time.Duration, configured func() time.Duration) {
 	b.login1.delay, b.login1.configured = now, configured
 }
 
-// Prepare tells everybody that the machine goes down, or that it does not.
+// Prepare signals that the machine goes down, or that it does not.
 func (b *Bus) Prepare(preparing bool) {
 	b.PrepareUnheard(preparing)
 	b.signal(b.ownerName(), path, manager, "PrepareForShutdown", preparing)
 }
 
-// PrepareUnheard has logind prepare, and nobody hear of it.
+// PrepareUnheard has logind prepare without signaling it.
 func (b *Bus) PrepareUnheard(preparing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.login1.preparing = preparing
 }
 
-// Pretend tells everybody that the machine goes down, as somebody who is not logind.
+// Pretend signals that the machine goes down, from a sender that is not logind.
 func (b *Bus) Pretend() { b.signal(":1.666", path, manager, "PrepareForShutdown", true) }
 
 // Restart has another logind take over: it prepares for nothing, and knows the inhibitors.

@@ -176,7 +176,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	settings["reservedMemory"] = kept
-	if !p.opts.Once { // with Once, nobody can ask the agent
+	if !p.opts.Once { // with Once, the agent takes no requests
 		port, err := freePort()
 		if err != nil {
 			return nil, err
@@ -234,7 +234,7 @@ func reservedMemory(machine string) (any, error) {
 	}}, nil
 }
 
-// freePort returns a port of the loopback address on which nobody listens now.
+// freePort returns a port of the loopback address on which no process listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

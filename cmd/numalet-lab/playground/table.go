@@ -116,8 +116,8 @@ func Cells(r assigned.Row) []string {
 	}
 }
 
-// cpus shows exclusive CPUs as a list. The shared pool is long and the same for everybody, so only
-// its size is shown.
+// cpus shows exclusive CPUs as a list. The shared pool is long and the same for all, so only its size
+// is shown.
 func cpus(r assigned.Row) string {
 	if r.Isolated {
 		return r.CPUs + " (isolated)"

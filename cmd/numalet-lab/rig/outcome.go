@@ -82,7 +82,7 @@ type Placement struct {
 	// AlignedShare is Aligned divided by Placed; 0 if no pod was placed.
 	AlignedShare float64 `json:"alignedShare"`
 	// Pairs counts the pairs of devices of two resources, as a GPU and a network card, that containers
-	// got and whose place in the PCI tree is known. Those of SwitchPairs share a PCIe switch.
+	// got and whose place in the PCI tree is known. SwitchPairs counts the pairs that share a PCIe switch.
 	Pairs       int `json:"pairs,omitempty"`
 	SwitchPairs int `json:"switchPairs,omitempty"`
 }

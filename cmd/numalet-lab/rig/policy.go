@@ -35,7 +35,7 @@ type Policy struct {
 // DefaultPolicies compares the four policies of the topology manager.
 const DefaultPolicies = "none/best-effort/restricted/single-numa-node"
 
-// maxPolicies bounds a comparison: nobody could read a report of more.
+// maxPolicies bounds a comparison: a report of more could not be read.
 const maxPolicies = 64
 
 // ParsePolicies reads sets of policies, separated by commas. A set consists of words joined by "+":

@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// world is a machine with its running pods. What is taken is updated with each change, which makes
-// a million admissions fast; check sums it up again.
+// world is a machine with its running pods. Each change updates what is taken, which makes a million
+// admissions fast; check sums it up again.
 type world struct {
 	site   *Site
 	ledger allocation.Ledger

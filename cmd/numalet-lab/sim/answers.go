@@ -167,7 +167,7 @@ func (a answers) PreStartContainer(
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
-// released records that nobody holds the devices any more. It accepts devices that are no longer
+// released records that no pod holds the devices any more. It accepts devices that are no longer
 // listed.
 func (a answers) released(ctx context.Context, ids []string, by holder.Holder) error {
 	if _, err := a.plugin.state.called(ctx, Released); err != nil {

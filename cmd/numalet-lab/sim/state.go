@@ -262,7 +262,7 @@ const CallOf = "call of "
 func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder.Holder)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to, _ := holder.From(ctx) // without metadata it is nobody
+	to, _ := holder.From(ctx) // without metadata it is zero
 	for _, id := range ids {
 		g := s.now.Given[id]
 		note(&g, to)

@@ -74,7 +74,7 @@ func newCall(fullMethod, instance string, request []byte) Call {
 	return c
 }
 
-// parsed fills a message. What is no such message leaves it empty: then the call has no claims.
+// parsed fills a message. Bytes that are no such message leave it empty: then the call has no claims.
 func parsed[M proto.Message](raw []byte, message M) M {
 	if proto.Unmarshal(raw, message) != nil {
 		proto.Reset(message)
@@ -111,8 +111,8 @@ func (c *Call) refuse(uid, why string) {
 	}
 }
 
-// Held returns the claims that are prepared after calls in this order, and those of which nobody
-// knows, as a call about them has failed, or goes on.
+// Held returns the claims that are prepared after calls in this order, and those of which that is
+// unknown, as a call about them has failed, or goes on.
 func Held(calls []Call) (held, unknown map[types.UID]dra.Claim) {
 	held, unknown = map[types.UID]dra.Claim{}, map[types.UID]dra.Claim{}
 	for _, c := range calls {

@@ -117,7 +117,7 @@ func (d *Driver) Stop() error {
 	return err
 }
 
-// Kill kills the driver: its sockets stay, and nobody listens. Connections break.
+// Kill kills the driver: its sockets stay, but no process listens. Connections break.
 func (d *Driver) Kill() error {
 	if d.process.Exited() != nil {
 		d.process.Kill()

@@ -227,7 +227,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, t Trouble, over <-c
 	p.upstream.ServeHTTP(w, r)
 }
 
-// discarded is a response that nobody reads.
+// discarded is a response that is not read.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header       { return d.header }

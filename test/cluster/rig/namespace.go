@@ -13,7 +13,7 @@ import (
 )
 
 // makeNamespace creates the test's namespace and waits until pods can be created there. The test's
-// end deletes it; its nodes have gone by then, so nobody would end its pods.
+// end deletes it; its nodes have gone by then, so no agent would end its pods.
 func (c *Cluster) makeNamespace() {
 	c.t.Helper()
 	ctx, core := c.t.Context(), c.Client.CoreV1()
