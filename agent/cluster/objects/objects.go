@@ -28,7 +28,7 @@ type Config struct {
 	// Changed is called with each pod that would now get another answer than before. It must not
 	// block.
 	Changed func(pod types.UID)
-	// Arrived is called in the same way for pods that Expected was asked about; nil: nothing is.
+	// Arrived is called in the same way for pods that Expected was asked about. Optional.
 	Arrived func(pod types.UID)
 	// Node returns this node's object; nil: it is not known yet.
 	Node func() *v1.Node

@@ -33,14 +33,14 @@ type Config struct {
 	// Volumes returns what is known of the health of a pod's volumes; nil: it is not reported.
 	Volumes func(types.UID) map[string][]v1.VolumeHealthCondition
 	// Infeasible says why a pod does not get the resources that wanted, the same pod as its source
-	// has it, asks for; nil: nothing is said.
+	// has it, asks for. Optional.
 	Infeasible func(pod, wanted *v1.Pod) string
 	// Ending is called when an admitted pod has ended, before its final phase can be read: a reader
 	// that acts on the phase finds that the node knows of the end. It must not block, nor call the
 	// store. Optional.
 	Ending func(types.UID)
-	// Wrote is called with every change, in order; nil: nothing is called. It must not block, nor
-	// write to the store.
+	// Wrote is called with every change, in order. It must not block, nor write to the store.
+	// Optional.
 	Wrote func(Change)
 }
 

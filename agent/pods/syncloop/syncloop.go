@@ -87,8 +87,8 @@ type Config struct {
 	Restarted func(*v1.Pod)
 	// SeenAll reports whether seen holds for every source.
 	SeenAll func(seen func(source string) bool) bool
-	// Heard is called once, when what every source had at first was handled; nil: nothing is. It
-	// must not block.
+	// Heard is called once, when the first pods of every source were handled. It must not block.
+	// Optional.
 	Heard func()
 }
 
