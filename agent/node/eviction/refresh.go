@@ -27,10 +27,9 @@ func (r refresh) due(s state, acted, now time.Time) bool {
 	return r.asked.Before(acted) || r.asked.Before(s.doubt) || now.Sub(r.asked) >= period
 }
 
-// waits reports whether to wait for pods that are measured anew, of which old ones are not yet. reaches says
-// that what is known of pods is enough to relieve. Then at most a quarter of the time is waited that what
-// is left lasts, which is at most the horizon. Else the end of no pod is known to help, and those that take
-// long are awaited too, as in doubt.
+// waits reports whether to wait for the pods that are measured anew; old ones are not measured yet. If what is
+// known of pods is enough to relieve (reaches), it waits at most a quarter of the time that the rest lasts.
+// Otherwise the end of no pod is known to help, and pods that take long to measure are awaited too, as in doubt.
 func (r refresh) waits(old []types.UID, lasts time.Duration, reaches bool, now time.Time) bool {
 	most := refreshing
 	if reaches && lasts < horizon {

@@ -119,8 +119,9 @@ func (s state) removed(what Signal, now time.Time) state {
 	return s
 }
 
-// awaits returns what is awaited before a pod is evicted for the signal; nil: nothing. An end is
-// awaited in any case, and room only while the signal is not in danger.
+// awaits returns what is awaited before a pod is evicted for the signal; nil: nothing. The
+// end of a pod is awaited in any case, but that of a pod which exceeded its own limit only if it helps the
+// signal. Room is awaited only while the signal is not in danger.
 func (s state) awaits(signal Signal, r Readings, now time.Time) *returning {
 	for _, one := range s.returning {
 		ending := one.ended.IsZero()

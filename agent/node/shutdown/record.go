@@ -36,8 +36,8 @@ type entry struct {
 	lock *os.File // the inhibitor that is released then; nil: none is
 }
 
-// recorder keeps marks and the times in files, the times in metrics too, and releases inhibitors. Its
-// goroutine alone waits for the disk for long, and for those who are told of the ends of pods.
+// recorder keeps marks and the times in files, the times in metrics too, and releases inhibitors. Only
+// its goroutine waits for the disk, and until the API server knows of the ends of pods.
 type recorder struct {
 	path       string // "": neither file nor metrics
 	start, end *metrics.Gauge

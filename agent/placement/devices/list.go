@@ -34,8 +34,8 @@ type Row struct {
 	// HeldBy are containers as namespace/pod/container; an init container beside one that took over
 	// from it.
 	HeldBy []string `json:"heldBy,omitempty"`
-	// ReleasedBy is the pod, as namespace/name, that had it; its plugin has yet to confirm the
-	// release, and no pod is given the device before.
+	// ReleasedBy is the pod, as namespace/name, that had the device. No pod is given it before its plugin
+	// has confirmed the release, or has not answered for 30 s.
 	ReleasedBy string `json:"releasedBy,omitempty"`
 	// Claimed names the device of a resource claim that is the same hardware, and the pod that has it.
 	Claimed string  `json:"claimed,omitempty"`
