@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/topology"
@@ -83,6 +84,23 @@ func BenchmarkHealthChange(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			published(mustRead(b, l, messages[i%2]))
+			i++
+		}
+	})
+}
+
+// BenchmarkLibrary is BenchmarkHealthChange with the protobuf library and listOf in place of a lister. For
+// 250,000 devices it takes some 60 times as long, and 80 MB each time.
+func BenchmarkLibrary(b *testing.B) {
+	bench(b, func(b *testing.B, n int) {
+		messages := [2][]byte{messageOf(b, n, n/2), messageOf(b, n, -1)}
+		i := 0
+		for b.Loop() {
+			decoded := &v1beta1.ListAndWatchResponse{}
+			if err := proto.Unmarshal(messages[i%2], decoded); err != nil {
+				b.Fatal(err)
+			}
+			published(listOf(decoded, eightNodes()))
 			i++
 		}
 	})

@@ -13,7 +13,8 @@ import (
 // lister reads the messages of one ListAndWatch stream. Each message repeats the whole list, so
 // lister compares it with the one before, device by device and in whatever order, and decodes only
 // what differs: a change of one device's health costs a comparison and a copy of the pointers, a
-// new order only a comparison.
+// new order only a comparison. To decode each message with the library, as the kubelet does, would be
+// less code, and some 60 times slower for 250,000 devices (BenchmarkLibrary, BenchmarkHealthChange).
 type lister struct {
 	machine topology.NodeSet
 	current list
