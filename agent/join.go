@@ -47,7 +47,7 @@ type floors struct {
 // reads has what is read of the API server.
 type reads struct {
 	object   func() *v1.Node   // the node's; nil: it is not known. It is made up on a standalone node
-	cluster  *cluster.Cluster  // nil, as Contents: the node is in no cluster
+	cluster  *cluster.Cluster  // nil, as contents: the node is in no cluster
 	contents *cluster.Contents // what pods are made of
 }
 
