@@ -35,8 +35,10 @@ type Journal struct {
 	path   string
 	before []entry // what an earlier run has left
 
+	writing sync.Mutex // held from a change until the disk has it; it comes before mu
+
 	mu  sync.Mutex // guards all
-	all []entry    // the oldest first
+	all []entry    // as on the disk, the oldest first
 }
 
 // entry is an eviction, ordered by time.
@@ -74,30 +76,46 @@ func (j *Journal) PendingKill(pod *v1.Pod) (d PendingKill, ok bool) {
 	if podspec.Ended(pod.Status.Phase) {
 		return d, false
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	i := slices.IndexFunc(j.all, func(e entry) bool { return e.UID == pod.UID })
+	all := j.get()
+	i := slices.IndexFunc(all, func(e entry) bool { return e.UID == pod.UID })
 	if i < 0 {
 		return d, false
 	}
-	e := j.all[i]
+	e := all[i]
 	return PendingKill{e.Message, e.OwnLimit, max(time.Until(e.Until), leastGrace)}, true
 }
 
-// add remembers an eviction, and forgets those of pods that are not known any more. It does not wait for
-// the disk, which may be busy with what is evicted.
-func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
-	message := oneline.Head(e.Message, maxMessage)
+// get returns what is on the disk. It does not wait for a write under way.
+func (j *Journal) get() []entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	all := slices.DeleteFunc(slices.Clone(j.all), func(old entry) bool { return !known(old.UID) })
-	all = append(all, entry{e.Pod.UID, e.Signal, message, e.OwnLimit, time.Now().Add(e.Grace)})
-	j.all = all[max(0, len(all)-mostKept):]
-	raw, err := json.Marshal(j.all)
+	return j.all
+}
+
+func (j *Journal) set(all []entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.all = all
+}
+
+// add writes an eviction, and forgets those of pods that are not known any more. It does not wait until
+// the disk has synced, which may be busy with what is evicted. After an error nothing has changed.
+func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	all := slices.DeleteFunc(slices.Clone(j.get()), func(old entry) bool { return !known(old.UID) })
+	all = append(all, entry{e.Pod.UID, e.Signal, oneline.Head(e.Message, maxMessage), e.OwnLimit,
+		time.Now().Add(e.Grace)})
+	all = all[max(0, len(all)-mostKept):]
+	raw, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
-	return files.Replace(j.path, raw)
+	if err := files.Replace(j.path, raw); err != nil {
+		return err
+	}
+	j.set(all)
+	return nil
 }
 
 // last returns the newest eviction of an earlier run that has something left on the node.

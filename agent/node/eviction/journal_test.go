@@ -105,6 +105,37 @@ func TestBrokenJournal(t *testing.T) {
 	})
 }
 
+// TestJournalOnDisk: an eviction counts once it is on the disk. PendingKill does not wait for a disk that
+// hangs, since the syncLoop calls it.
+func TestJournalOnDisk(t *testing.T) {
+	j := openJournal(t, t.TempDir())
+	all := func(types.UID) bool { return true }
+	of := func(name string) Eviction { return Eviction{Pod: podtest.New(name), Grace: time.Minute} }
+	if err := j.add(of("a"), all); err != nil {
+		t.Fatal(err)
+	}
+	j.writing.Lock() // as while the disk hangs
+	if _, ok := j.PendingKill(podtest.New("a")); !ok {
+		t.Error("what is on the disk is not known while more is written")
+	}
+	j.writing.Unlock()
+	path := j.path
+	j.path = filepath.Join(path, "in the way")
+	if err := j.add(of("b"), all); err == nil {
+		t.Error("a journal was written below a file")
+	}
+	if _, ok := j.PendingKill(podtest.New("b")); ok {
+		t.Error("an eviction counts that could not be written")
+	}
+	j.path = path
+	if err := j.add(of("c"), all); err != nil {
+		t.Fatal(err)
+	}
+	if after := openJournal(t, filepath.Dir(path)); len(after.all) != 2 {
+		t.Errorf("the next run knows %+v", after.all)
+	}
+}
+
 // TestRestart: what an earlier run was about to evict is awaited before another pod is chosen.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
