@@ -1,0 +1,112 @@
+package storage
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/storage/volume"
+	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/part"
+)
+
+// made is the floor of a node with these gates, in a cluster or not.
+func made(t *testing.T, clustered bool, stats time.Duration, gates ...string) *Storage {
+	t.Helper()
+	c := Config{
+		Root: t.TempDir(), LogsDir: t.TempDir(), Node: "n", ClusterDomain: "cluster.local",
+		Enabled:     func(gate string) bool { return slices.Contains(gates, gate) },
+		StatsPeriod: stats, SyncPeriod: time.Minute,
+		Facts:  func() cri.Facts { return cri.Facts{} },
+		Object: func() *v1.Node { return nil },
+		Ends: Ends{
+			Ends: volume.Ends{Done: func(csi.Operation) {},
+				Tell: func(runtime.Object, string, string, string) {}},
+			OnNode: func(string, string, string) {}, Looked: func(string, time.Duration) {},
+			Measured: func(volume.Measured) {},
+		},
+	}
+	if clustered {
+		c.Cluster = &Cluster{Objects: noObjects{}, Changed: new(mailbox.Topic)}
+	}
+	s, err := New(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// noObjects is an API server that is never asked.
+type noObjects struct{ Objects }
+
+func names(parts []part.Part) string {
+	var out []string
+	for _, p := range parts {
+		out = append(out, p.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// TestParts: what runs, by settings and whether the node is in a cluster. Volumes are measured only every so
+// often, and drivers asked for their health only with the gate and in a cluster.
+func TestParts(t *testing.T) {
+	const health = "CSIVolumeHealth"
+	again, pods := func(types.UID) {}, func() []*v1.Pod { return nil }
+	for _, tt := range []struct {
+		clustered bool
+		stats     time.Duration
+		gates     []string
+		chores    string
+	}{
+		{true, time.Minute, []string{health}, "growth of volumes, health of volumes, room of volumes"},
+		{true, -1, []string{health}, "growth of volumes, health of volumes"},
+		{true, time.Minute, nil, "growth of volumes, room of volumes"},
+		{false, time.Minute, []string{health}, "growth of volumes, room of volumes"},
+		{false, 0, nil, "growth of volumes"},
+	} {
+		s := made(t, tt.clustered, tt.stats, tt.gates...)
+		if got := names(s.Chores(pods, again)); got != tt.chores {
+			t.Errorf("%+v: the chores are %s", tt, got)
+		}
+		if asks := strings.Contains(tt.chores, "health"); s.AsksHealth() != asks || (s.Health() != nil) != asks {
+			t.Errorf("%+v: drivers are asked for health: %v", tt, s.AsksHealth())
+		}
+		first := names(s.Parts(again))
+		for _, name := range []string{"volumes without records", "attached disks"} {
+			if strings.Contains(first, name) != tt.clustered {
+				t.Errorf("%+v: from the start run %s", tt, first)
+			}
+		}
+	}
+}
+
+// TestRecognize: the node's status is read at the start, and again whenever it is another.
+func TestRecognize(t *testing.T) {
+	s := made(t, true, 0)
+	read := make(chan struct{}, 10)
+	s.c.Object = func() *v1.Node {
+		read <- struct{}{}
+		return nil
+	}
+	changed := new(mailbox.Topic)
+	s.c.Cluster.Changed = changed
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.recognize(ctx) }()
+	<-read
+	changed.Publish()
+	<-read
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
