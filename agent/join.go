@@ -29,7 +29,7 @@ import (
 	"github.com/numalet/numalet/internal/part"
 )
 
-// floors are those of a node with a host.
+// floors has the floors of a node with a host.
 type floors struct {
 	base
 	reads     reads

@@ -86,7 +86,7 @@ func Reach(ctx context.Context, n Node, l Links) (*Host, error) {
 		Timeout:         k.RuntimeRequestTimeout.Duration,
 		Registry:        n.Registry,
 		Tracer:          l.Tracer,
-		Streaming:       cfg.Gates.Enabled("CRIListStreaming"),
+		Streaming:       h.Enabled("CRIListStreaming"),
 		Foreign: func(annotations map[string]string) bool {
 			return h.Others.Has(annotations[cri.AnnotationRoot])
 		},
@@ -210,7 +210,7 @@ func askDriver(ctx context.Context, client *cri.Client) (driver string, err erro
 func (h *Host) MemoryQoS() cgroups.MemoryQoS {
 	k := &h.Settings.Kubelet
 	return cgroups.MemoryQoS{
-		On: h.Settings.Gates.Enabled("MemoryQoS"),
+		On: h.Enabled("MemoryQoS"),
 		Reserve: k.MemoryReservationPolicy ==
 			kubeletconfig.TieredReservationMemoryReservationPolicy,
 		Throttle: ptr.Deref(k.MemoryThrottlingFactor, 0),

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/component-base/featuregate"
 	kubemetrics "k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -23,7 +22,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Identity is who a node is, and what it decides by.
+// Identity names a node, and has the settings and the hardware by which it decides.
 type Identity struct {
 	Settings *config.Config
 	Name     string
@@ -74,9 +73,7 @@ func Identify(cfg *config.Config) (i Identity, err error) {
 }
 
 // Enabled reports whether a feature gate is on.
-func (i Identity) Enabled(gate string) bool {
-	return i.Settings.Gates.Enabled(featuregate.Feature(gate))
-}
+func (i Identity) Enabled(gate string) bool { return i.Settings.Enabled(gate) }
 
 // Machine returns the node's hardware now.
 func (i Identity) Machine() *topology.Machine { return i.Hardware.Get().Machine }

@@ -122,7 +122,6 @@ type Pods struct {
 	Admitted resize.Admitted // what pods were admitted with before
 
 	c         Config
-	runtime   Runtime
 	loop      *syncloop.Loop
 	notices   *notices.Notices
 	deadlines *deadline.Keeper
@@ -131,7 +130,7 @@ type Pods struct {
 // New makes the road from its end to its beginning: a part is given those below it, which answer through
 // mailboxes.
 func New(ctx context.Context, c Config) *Pods {
-	p := &Pods{c: c, Statuses: c.Statuses, runtime: c.Ends.Runtime, Problems: source.NewProblems()}
+	p := &Pods{c: c, Statuses: c.Statuses, Problems: source.NewProblems()}
 	n, decisions := p.node, mailbox.New[report.Result]()
 	p.Queue = p.newQueue(decisions)
 	p.notices = notices.New(notices.Config{
@@ -146,11 +145,11 @@ func New(ctx context.Context, c Config) *Pods {
 	}
 	p.loop = syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
-			Updates: p.Sources.Updates(), Observed: p.runtime.Changes(), Decisions: decisions,
+			Updates: p.Sources.Updates(), Observed: p.c.Ends.Runtime.Changes(), Decisions: decisions,
 			Events:   p.events,
 			Capacity: mailbox.Subscribe(append(slices.Clip(c.Capacity), n.Hardware.Changes())...),
 		},
-		Runtime: p.runtime.Get, Admitted: p.Admitted.Of, PendingKill: c.Ends.Killed,
+		Runtime: p.c.Ends.Runtime.Get, Admitted: p.Admitted.Of, PendingKill: c.Ends.Killed,
 		Admission: traced{p.Queue, c.Trace}, Workers: p.Workers,
 		Statuses: p.Store, Tell: n.Events.Pod, SeenAll: p.Sources.SeenAll, Heard: p.heard,
 		Restarted: c.Metrics.Restarted,
@@ -283,7 +282,7 @@ func (p *Pods) traceActions() func(context.Context, podworker.Report) (context.C
 
 // newSources reads manifests from where the configuration says, and the API server's pods.
 func (p *Pods) newSources(ctx context.Context) *source.Mux {
-	n, running, report := p.node, p.runtime.All, p.Problems.Report
+	n, running, report := p.node, p.c.Ends.Runtime.All, p.Problems.Report
 	cfg, k := n.Settings, &n.Settings.Kubelet
 	var feeds []source.Feed
 	if k.StaticPodPath != "" {
@@ -330,7 +329,7 @@ func (p *Pods) saw(all []*v1.Pod) []*v1.Pod {
 func (p *Pods) Orphans(assigned func() allocation.State, period time.Duration,
 	remains map[string]func() ([]types.UID, error)) housekeeping.Task {
 	find := orphans.Search{
-		Running: p.runtime.All, Assigned: assigned, Remains: remains, Known: p.Known,
+		Running: p.c.Ends.Runtime.All, Assigned: assigned, Remains: remains, Known: p.Known,
 		Found: func(o *v1.Pod) { p.events.Put(syncloop.Orphaned(o)) },
 	}
 	return housekeeping.Task{Name: "orphaned pods", Period: period, Run: find.Find}
@@ -340,7 +339,7 @@ func (p *Pods) Orphans(assigned func() allocation.State, period time.Duration,
 func (p *Pods) Placed() placement.Pods {
 	s := p.Statuses
 	return placement.Pods{
-		Get: s.Get, Status: s.Status, Active: s.Active, Running: p.runtime.All, Whole: s.Whole, MayHave: s.MayHave,
+		Get: s.Get, Status: s.Status, Active: s.Active, Running: p.c.Ends.Runtime.All, Whole: s.Whole, MayHave: s.MayHave,
 		Changed: s.Changes(), Refresh: p.Workers.Wake, Retry: p.Workers.Retry, Grace: podworker.Grace,
 		End: func(ends *v1.Pod, message string, grace time.Duration) {
 			s.kill(ends.UID, deviceFailed(message), grace)

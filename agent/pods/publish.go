@@ -25,7 +25,7 @@ type Publisher struct {
 	Run    func(context.Context) error
 }
 
-// publishers are those of a node.
+// publishers has all publishers of a node.
 type publishers struct {
 	all []Publisher
 	// complete is set once every source of pods was heard.

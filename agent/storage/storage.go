@@ -56,7 +56,7 @@ type Ends struct {
 // Cluster says what the API server says of volumes.
 type Cluster struct {
 	Objects Objects
-	// Attached is that of csi.MountsConfig.
+	// Attached returns what the attacher of a driver says of a volume, as csi.MountsConfig has it.
 	Attached func(ctx context.Context, of csi.Attachment) (map[string]string, bool, error)
 	// DiskAttached reports whether a disk of iSCSI or Fibre Channel is attached to the node, as the
 	// controller says; nil: no controller attaches them.

@@ -6,7 +6,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// Failer is what tests, benchmarks and property tests have in common.
+// Failer stops a test: *testing.T, *testing.B and *rapid.T do.
 type Failer interface {
 	Helper()
 	Fatal(args ...any)
