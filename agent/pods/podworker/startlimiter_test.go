@@ -166,7 +166,7 @@ func (n *node) startsOf(t *testing.T) map[string][]time.Duration {
 	return out
 }
 
-// TestTurns: critical and static pods come before others, and the oldest first; who leaves while it
+// TestStartLimiterOrder: critical and static pods come before others, and the oldest first; who leaves while it
 // waits takes no place.
 func TestStartLimiterOrder(t *testing.T) {
 	s := newStartLimiter(leastPlaces)
