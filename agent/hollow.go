@@ -97,6 +97,11 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 	if err != nil {
 		return nil, err
 	}
+	events := mailbox.New[syncloop.Event]()
+	ends, err := pods.OpenEndings(ctx, n, events)
+	if err != nil {
+		return nil, err
+	}
 	api, err := cluster.New(n, c.Kube)
 	if err != nil {
 		return nil, err
@@ -105,7 +110,7 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 		Node: n, Runtime: status.Node{Runtime: hollowRuntime}, Get: c.Runtime.Get,
 		HostIPs: func() []string { return []string{c.Address} }, Publishers: api.Publishers(),
 		Devices: placement.Health(n, assigned, c.Plugins.Inventory, nil, placement.Claims{}),
-		Metrics: k.metrics, Events: mailbox.New[syncloop.Event](),
+		Metrics: k.metrics, Endings: ends, Events: events,
 	})
 	supports := node.Supports{GroupsPolicy: true, AppArmor: true}
 	object := cluster.NewNode(api, cluster.NodeConfig{

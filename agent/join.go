@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/pods"
+	"github.com/numalet/numalet/agent/pods/endings"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/agent/serving"
@@ -78,17 +79,20 @@ type order struct{ first, then []part.Part }
 func join(ctx context.Context, b base) (*Agent, error) {
 	f := floors{base: b}
 	events := mailbox.New[syncloop.Event]()
-	var err error
+	ends, err := pods.OpenEndings(ctx, b.host.Node, events)
+	if err != nil {
+		return nil, err
+	}
 	if f.reads, err = b.reads(); err != nil {
 		return nil, err
 	}
-	if f.storage, err = b.storage(ctx, f.reads, events); err != nil {
+	if f.storage, err = b.storage(ctx, f.reads, ends); err != nil {
 		return nil, err
 	}
 	if f.placement, err = b.placement(ctx, f.reads, f.storage); err != nil {
 		return nil, err
 	}
-	statuses, err := f.statuses(ctx, events)
+	statuses, err := f.statuses(ctx, events, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +149,7 @@ func (b base) reads() (r reads, err error) {
 	return r, err
 }
 
-func (b base) storage(ctx context.Context, r reads, events *mailbox.Box[syncloop.Event]) (
-	*storage.Storage, error) {
+func (b base) storage(ctx context.Context, r reads, e *endings.Endings) (*storage.Storage, error) {
 	h, k := b.host, &b.host.Settings.Kubelet
 	c := storage.Config{
 		Root: h.Settings.RootDir, LogsDir: k.PodLogsDir, Node: h.Name,
@@ -156,7 +159,7 @@ func (b base) storage(ctx context.Context, r reads, events *mailbox.Box[syncloop
 		Facts: func() cri.Facts { return cri.Facts{Allocatable: h.Hardware.Get().Allocatable} },
 		Ends: storage.Ends{
 			Ends: volume.Ends{Done: b.metrics.Mounted, Tell: h.Events.About,
-				Limit: pods.Refuse(h.Node, b.metrics, events)},
+				Limit: pods.Refuse(h.Node, b.metrics, e)},
 			OnNode: h.Events.OnNode, Looked: b.metrics.VolumeLooked, Measured: b.metrics.Volumes,
 		},
 	}
@@ -178,13 +181,15 @@ func (b base) placement(ctx context.Context, r reads, s *storage.Storage) (*plac
 	return placement.New(ctx, c)
 }
 
-func (f floors) statuses(ctx context.Context, events *mailbox.Box[syncloop.Event]) (*pods.Statuses, error) {
+func (f floors) statuses(ctx context.Context, events *mailbox.Box[syncloop.Event], e *endings.Endings) (
+	*pods.Statuses, error) {
 	h := f.host
 	c := pods.StatusConfig{
 		Node: h.Node, HostIPs: h.Addresses.IPs, Get: f.pleg.Get, Volumes: f.storage.Health(),
 		Runtime: status.Node{Runtime: h.Runtime.Name, Handlers: h.Runtime.Handlers,
 			ImageRefs: h.Enabled("ImageVolumeWithDigest")},
-		Devices: f.placement.Health(), Over: f.placement.Failures.Over, Metrics: f.metrics, Events: events,
+		Devices: f.placement.Health(), Endings: e, Failures: f.placement.Failures, Metrics: f.metrics,
+		Events: events,
 	}
 	var err error
 	if c.Kept, err = pods.OpenKept(ctx, h.Node); err != nil {

@@ -30,8 +30,8 @@ const (
 )
 
 // unwrittenRecords are those that the agent writes only when something happens that does not here.
-var unwrittenRecords = []string{"numalet_evictions", "numalet_shutdown_pods",
-	"numalet_device_failures", "graceful_node_shutdown_state", "dra_health_state"}
+var unwrittenRecords = []string{"numalet_endings", "numalet_device_failures", "graceful_node_shutdown_state",
+	"dra_health_state"}
 
 // foldersOfRecords may have a file in their place.
 var foldersOfRecords = []string{"numalet_statuses", "image_manager/pulled", "image_manager/pulling",

@@ -69,7 +69,7 @@ func NewEvictions(h *Host, c EvictionsConfig) (*Evictions, error) {
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
 		Meter:      c.Meter(kernelTells), PodFacts: c.Facts,
-		Journal: h.Evicted, Reclaim: c.Reclaim, Evict: once.Evict,
+		Reclaim: c.Reclaim, Evict: once.Evict,
 		Tell: h.Events.OnNode, Registry: h.Registry,
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func NewShutdown(h *Host, pods shutdown.PodFacts, end func(pod *v1.Pod, grace ti
 	*shutdown.Manager, error) {
 	c := shutdown.Config{
 		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: h.Down,
-		Marks: h.Marks, Tell: h.Events.OnNode, Registry: h.Registry, PodFacts: pods, End: end,
+		Tell: h.Events.OnNode, Registry: h.Registry, PodFacts: pods, End: end,
 	}
 	if h.Enabled("GracefulNodeShutdown") {
 		c.Waves = shutdown.Waves(&h.Settings.Kubelet)

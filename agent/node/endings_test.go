@@ -34,9 +34,6 @@ func TestEvictionsFollowSettings(t *testing.T) {
 		}
 		h := &Host{Node: Node{Identity: Identity{Settings: cfg, Name: "n", Hardware: hardware}},
 			Pressure: new(eviction.Pressure)}
-		if h.Evicted, err = eviction.OpenJournal(t.TempDir()); err != nil {
-			t.Fatal(err)
-		}
 		h.Events = noEvents{}
 		e, err := NewEvictions(h, EvictionsConfig{
 			Active: func() []*v1.Pod { return nil },

@@ -43,10 +43,8 @@ type Host struct {
 	Client    *cri.Client
 	Runtime   cri.RuntimeStatus // when the agent started
 	Up        *runtimeup.Follower
-	Pressure  *eviction.Pressure // set by evictions
-	Evicted   *eviction.Journal
+	Pressure  *eviction.Pressure  // set by evictions
 	Down      *shutdown.Announced // whether the machine goes down
-	Marks     *shutdown.Marks     // of pods that end for it
 	Tree      *cgroups.Tree       // nil: cgroupsPerQOS is off
 	Users     *userns.Ranges
 }
@@ -57,8 +55,7 @@ type Links struct {
 	Clustered bool // the node is in a cluster
 }
 
-// Reach connects to the runtime, reads the records of an earlier run, and prepares what the node's pods need
-// of the host.
+// Reach connects to the runtime, and prepares what the node's pods need of the host.
 func Reach(ctx context.Context, n Node, l Links) (*Host, error) {
 	cfg, k := n.Settings, &n.Settings.Kubelet
 	h := &Host{Node: n, Pressure: new(eviction.Pressure), Down: new(shutdown.Announced)}
@@ -77,7 +74,7 @@ func Reach(ctx context.Context, n Node, l Links) (*Host, error) {
 		Node: n.Name, Asked: cfg.NodeIPs(), Standalone: !l.Clustered,
 		Provided: cfg.Cluster.Provider == "external",
 	})
-	if err = h.open(ctx); err != nil {
+	if h.Users, err = newUsers(ctx, h.Node); err != nil {
 		return nil, err
 	}
 	if h.Client, err = cri.Connect(ctx, cri.Config{
@@ -112,21 +109,6 @@ func (h *Host) warn(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Memory-backed volumes may be swapped to disk")
 	}
-}
-
-// open reads the records of an earlier run.
-func (h *Host) open(ctx context.Context) (err error) {
-	if h.Users, err = newUsers(ctx, h.Node); err != nil {
-		return err
-	}
-	h.Evicted, err = eviction.OpenJournal(h.Settings.RootDir)
-	if err = h.Quarantined(ctx, err, "EvictionsQuarantined",
-		"pods that were being evicted may run on"); err != nil {
-		return err
-	}
-	h.Marks, err = shutdown.OpenMarks(h.Settings.RootDir, h.BootID)
-	return h.Quarantined(ctx, err, "ShutdownPodsQuarantined",
-		"pods that a shutdown was about to end may run on")
 }
 
 // newUsers gives pods their user namespaces.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +14,6 @@ import (
 	"github.com/numalet/numalet/agent/pods/actuator"
 	"github.com/numalet/numalet/agent/pods/handler"
 	"github.com/numalet/numalet/agent/pods/lifecycle"
-	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/probe"
 	"github.com/numalet/numalet/agent/storage"
 	"github.com/numalet/numalet/cri"
@@ -88,21 +86,8 @@ func OnHost(c HostConfig, probes Prober) (Ends, error) {
 	}
 	return Ends{
 		Runtime: c.PLEG, Actuator: actuator.New(cfg), Probes: probes, Volumes: c.Storage.Volumes,
-		Killed: c.killed, Failed: c.Failures.Condemned, Lost: c.Lost, Holds: c.Claims.Holds,
+		Failed: c.Failures.Condemned, Lost: c.Lost, Holds: c.Claims.Holds,
 	}, nil
-}
-
-// killed says of a pod why an earlier run of the agent was about to end it: an eviction, a shutdown of the
-// machine or a failed device.
-func (c HostConfig) killed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
-	if last, ok := c.Evicted.PendingKill(p); ok {
-		return evicted(last.Message, last.OwnLimit), last.Grace, true
-	}
-	if grace, ok := c.Marks.PendingKill(p); ok {
-		return shutDown(), grace, true
-	}
-	message, grace, ok := c.Failures.PendingKill(p)
-	return deviceFailed(message), grace, ok
 }
 
 // containers returns what the configuration and the host say of every container.

@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/deadline"
+	"github.com/numalet/numalet/agent/pods/endings"
 	"github.com/numalet/numalet/agent/pods/notices"
 	"github.com/numalet/numalet/agent/pods/orphans"
 	"github.com/numalet/numalet/agent/pods/pod"
@@ -64,9 +65,7 @@ type Ends struct {
 	Actuator podworker.Actuator
 	Probes   Probes
 	Volumes  Volumes
-	// Killed says why an earlier run of the agent was about to end a pod; nil: there was none.
-	Killed func(*v1.Pod) (pod.Why, time.Duration, bool)
-	Lost   func(*v1.Pod) string // nil: pods have no cgroups
+	Lost     func(*v1.Pod) string // nil: pods have no cgroups
 	// Failed are containers to stop since a device failed; nil: there are none.
 	Failed func(types.UID) map[string]string
 	Holds  func(types.UID) bool // nil: no pod has resource claims
@@ -149,7 +148,7 @@ func New(ctx context.Context, c Config) *Pods {
 			Events:   p.events,
 			Capacity: mailbox.Subscribe(append(slices.Clip(c.Capacity), n.Hardware.Changes())...),
 		},
-		Runtime: p.c.Ends.Runtime.Get, Admitted: p.Admitted.Of, PendingKill: c.Ends.Killed,
+		Runtime: p.c.Ends.Runtime.Get, Admitted: p.Admitted.Of, PendingKill: p.endings.PendingKill,
 		Admission: traced{p.Queue, c.Trace}, Workers: p.Workers,
 		Statuses: p.Store, Tell: n.Events.Pod, SeenAll: p.Sources.SeenAll, Heard: p.heard,
 		Restarted: c.Metrics.Restarted,
@@ -158,7 +157,8 @@ func New(ctx context.Context, c Config) *Pods {
 		Pods: p.Limited, Changed: p.Changes(),
 		Kill: func(late *v1.Pod) {
 			n.Events.Pod(late, v1.EventTypeNormal, deadline.Reason, deadline.Message)
-			p.kill(late.UID, pod.Why{Reason: deadline.Reason, Message: deadline.Message}, 0)
+			p.endings.End(endings.Ending{UID: late.UID,
+				Why: pod.Why{Reason: deadline.Reason, Message: deadline.Message}})
 		},
 	})
 	return p
@@ -167,7 +167,9 @@ func New(ctx context.Context, c Config) *Pods {
 // First lists the goroutines that run from the start, and Then those that begin once running pods were adopted.
 func (p *Pods) First() []part.Part {
 	first := append([]part.Part{part.Of("admission", p.Queue.Run), part.Of("pod workers", p.Workers.Run),
-		part.Of("notices of pods", p.notices.Run)}, p.parts()...)
+		part.Of("notices of pods", p.notices.Run),
+		part.Of("endings", func(ctx context.Context) error { return p.endings.Work(ctx, p.MayHave) }),
+	}, p.parts()...)
 	if in := p.c.Cluster; in != nil {
 		first = append(first, part.Each("what the API server knows", in.Written, p.Workers.Published))
 	}
@@ -197,7 +199,7 @@ func (p *Pods) newQueue(decisions *mailbox.Box[report.Result]) *admission.Queue 
 	}
 	q.Preempt = func(of report.Preemption, reason, message string) {
 		p.c.Metrics.Preempted(string(of.Resource))
-		p.kill(of.Victim.UID, pod.Why{Reason: reason, Message: message}, 0)
+		p.endings.End(endings.Ending{UID: of.Victim.UID, Why: pod.Why{Reason: reason, Message: message}})
 	}
 	return placement.NewQueue(q)
 }
@@ -340,9 +342,6 @@ func (p *Pods) Placed() placement.Pods {
 	s := p.Statuses
 	return placement.Pods{
 		Get: s.Get, Status: s.Status, Active: s.Active, Running: p.c.Ends.Runtime.All, Whole: s.Whole, MayHave: s.MayHave,
-		Changed: s.Changes(), Refresh: p.Workers.Wake, Retry: p.Workers.Retry, Grace: podworker.Grace,
-		End: func(ends *v1.Pod, message string, grace time.Duration) {
-			s.kill(ends.UID, deviceFailed(message), grace)
-		},
+		Changed: s.Changes(), Refresh: p.Workers.Wake, Retry: p.Workers.Retry, Grace: podworker.Grace, End: s.fail,
 	}
 }

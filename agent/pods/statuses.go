@@ -14,7 +14,9 @@ import (
 	"github.com/numalet/numalet/agent/node/shutdown"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
+	"github.com/numalet/numalet/agent/placement/health"
 	"github.com/numalet/numalet/agent/placement/resize"
+	"github.com/numalet/numalet/agent/pods/endings"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/podstatus/kept"
@@ -39,8 +41,9 @@ type StatusConfig struct {
 	// do not have it.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
 	Volumes func(types.UID) map[string][]v1.VolumeHealthCondition
-	// Over hears of pods whose lives are over, maybe before they begin again; nil: nothing does.
-	Over       func(types.UID)
+	// Endings end pods. Failures know what was done about failed devices; nil: a hollow node has none.
+	Endings    *endings.Endings
+	Failures   *health.FailureBook
 	Publishers []Publisher
 	Metrics    Metrics
 	// Events take what parts of the agent say of pods.
@@ -51,10 +54,11 @@ type StatusConfig struct {
 type Statuses struct {
 	*podstatus.Store
 	publishers
-	node   node.Node
-	get    func(types.UID) (cri.Pod, bool)
-	kept   *kept.Statuses
-	events *mailbox.Box[syncloop.Event]
+	node    node.Node
+	get     func(types.UID) (cri.Pod, bool)
+	kept    *kept.Statuses
+	endings *endings.Endings
+	events  *mailbox.Box[syncloop.Event]
 }
 
 // OpenKept reads the statuses of static pods that an earlier run of the agent kept.
@@ -64,10 +68,28 @@ func OpenKept(ctx context.Context, n node.Node) (*kept.Statuses, error) {
 		"their probes have answered again")
 }
 
-// NewStatuses makes the store of pods' statuses. The ends of pods are events.
+// OpenEndings reads which pods an earlier run of the agent was about to end. The ends of pods are events.
+func OpenEndings(ctx context.Context, n node.Node, events *mailbox.Box[syncloop.Event]) (*endings.Endings, error) {
+	e, err := endings.Open(n.Settings.RootDir, n.BootID, func(uid types.UID, why pod.Why, grace time.Duration) {
+		events.Put(syncloop.Killed(uid, why, grace))
+	})
+	return e, n.Quarantined(ctx, err, "EndingsQuarantined", "pods that were about to end may run on")
+}
+
+// NewStatuses makes the store of pods' statuses.
 func NewStatuses(c StatusConfig) *Statuses {
-	s := &Statuses{node: c.Node, get: c.Get, kept: c.Kept, events: c.Events,
+	s := &Statuses{node: c.Node, get: c.Get, kept: c.Kept, endings: c.Endings, events: c.Events,
 		publishers: publishers{c.Publishers, new(atomic.Bool)}}
+	over := c.Endings.Over
+	if failures := c.Failures; failures != nil {
+		failures.Failed(func(uid types.UID, message string, until time.Time) {
+			c.Endings.Recall(uid, deviceFailed(message), until)
+		})
+		over = func(uid types.UID) {
+			c.Endings.Over(uid)
+			failures.Over(uid)
+		}
+	}
 	k := &c.Settings.Kubelet
 	cfg := podstatus.Config{
 		ProbeAnew: c.Enabled("ChangeContainerStatusOnKubeletRestart"),
@@ -79,8 +101,8 @@ func NewStatuses(c StatusConfig) *Statuses {
 		Ending: func(uid types.UID) { c.Events.Put(syncloop.Of(uid, pod.Ending)) },
 		Wrote: func(change podstatus.Change) {
 			c.Metrics.Status(change)
-			if c.Over != nil && change.LifeOver() {
-				c.Over(change.Pod.UID)
+			if change.LifeOver() {
+				over(change.Pod.UID)
 			}
 			s.status(change)
 		},
@@ -117,44 +139,52 @@ func (s *Statuses) Runs(uid types.UID) bool {
 	return observed.Running()
 }
 
-// kill has the syncLoop end a pod.
-func (s *Statuses) kill(uid types.UID, why pod.Why, grace time.Duration) {
-	s.events.Put(syncloop.Killed(uid, why, grace))
-}
-
 // Refuse ends a pod that the kubelet would reject since it has waited long for more volumes than the node
 // takes.
-func Refuse(n node.Node, m Metrics, events *mailbox.Box[syncloop.Event]) func(*v1.Pod, string) {
+func Refuse(n node.Node, m Metrics, e *endings.Endings) func(*v1.Pod, string) {
 	return func(ends *v1.Pod, message string) {
 		m.Rejected(podspec.ReasonVolumeLimit)
 		n.Events.Pod(ends, v1.EventTypeWarning, podspec.ReasonVolumeLimit, message)
-		events.Put(syncloop.Killed(ends.UID,
-			pod.Why{Reason: podspec.ReasonVolumeLimit, Message: status.Refusal + message}, 0))
+		e.End(endings.Ending{UID: ends.UID,
+			Why: pod.Why{Reason: podspec.ReasonVolumeLimit, Message: status.Refusal + message}})
 	}
 }
 
 // Evict ends a pod for the node's sake.
 func (s *Statuses) Evict(e eviction.Eviction) {
-	s.kill(e.Pod.UID, evicted(e.Message, e.OwnLimit), e.Grace)
+	s.endings.End(endings.Ending{UID: e.Pod.UID, Grace: e.Grace, Short: string(e.Signal),
+		Why: pod.Why{Reason: eviction.ReasonEvicted, Message: e.Message, OwnLimit: e.OwnLimit}})
 }
 
 // EvictionFacts say for evictions what is known of pods, beside which may be evicted.
 func (s *Statuses) EvictionFacts(assigned *store.Store) eviction.PodFacts {
 	exclusive := func(uid types.UID) bool { return !assigned.State().Pods[uid].IsEmpty() }
+	holds := func(uid types.UID) bool { return s.Runs(uid) || exclusive(uid) || !s.Cleared(uid) }
 	return eviction.PodFacts{
-		Exclusive: exclusive, Grace: podworker.Grace, Known: s.MayHave,
-		Holds: func(uid types.UID) bool { return s.Runs(uid) || exclusive(uid) || !s.Cleared(uid) },
+		Exclusive: exclusive, Grace: podworker.Grace, Holds: holds,
+		Last: func() (types.UID, eviction.Signal, bool) {
+			uid, short, ok := s.endings.LastEviction(holds)
+			return uid, eviction.Signal(short), ok
+		},
 	}
 }
 
-// Down ends a pod since the machine goes down.
-func (s *Statuses) Down(p *v1.Pod, grace time.Duration) { s.kill(p.UID, shutDown(), grace) }
+// Down ends a pod since the machine goes down. A pod of the API server does not run again in this boot; a static
+// one runs again whenever the agent starts.
+func (s *Statuses) Down(p *v1.Pod, grace time.Duration) {
+	scope := endings.Boot
+	if podspec.IsStatic(p) {
+		scope = endings.Run
+	}
+	s.endings.End(endings.Ending{UID: p.UID, Grace: grace, Scope: scope,
+		Why: pod.Why{Reason: podspec.ReasonShutdown, Message: shutdown.Message}})
+}
 
 // ShutdownFacts say for a shutdown what is known of pods.
 func (s *Statuses) ShutdownFacts(assigned *store.Store) shutdown.PodFacts {
 	return shutdown.PodFacts{
 		Pods:  func() []*v1.Pod { return s.Running(s.Runs) },
-		Grace: podworker.Grace, Known: s.MayHave,
+		Grace: podworker.Grace,
 		Left: func(uid types.UID) bool {
 			state := assigned.State()
 			return s.Left(uid) || s.Runs(uid) || !state.Pods[uid].IsEmpty() ||
@@ -165,13 +195,10 @@ func (s *Statuses) ShutdownFacts(assigned *store.Store) shutdown.PodFacts {
 	}
 }
 
-// Why pods end that the node ends.
-
-func evicted(message string, ownLimit bool) pod.Why {
-	return pod.Why{Reason: eviction.ReasonEvicted, Message: message, OwnLimit: ownLimit}
+// fail ends a pod whose devices failed.
+func (s *Statuses) fail(p *v1.Pod, message string, grace time.Duration) {
+	s.endings.End(endings.Ending{UID: p.UID, Why: deviceFailed(message), Grace: grace})
 }
-
-func shutDown() pod.Why { return pod.Why{Reason: podspec.ReasonShutdown, Message: shutdown.Message} }
 
 func deviceFailed(message string) pod.Why {
 	return pod.Why{Reason: podspec.ReasonDeviceFailed, Message: message}

@@ -1,16 +1,140 @@
 package pods
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/eviction"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
+	"github.com/numalet/numalet/agent/pods/syncloop"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin/failure"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
+
+// newStatuses makes those of a node whose agent ran before in that root.
+func newStatuses(t *testing.T, root string) *Statuses {
+	t.Helper()
+	cfg, err := config.FromArgs([]string{"--topology-from=fixture:laptop", "--root-dir=" + root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := StatusConfig{
+		Node: node.Node{Identity: node.Identity{Settings: cfg, BootID: "boot"}}, Metrics: noMetrics{},
+		Get:    func(types.UID) (cri.Pod, bool) { return cri.Pod{}, false },
+		Events: mailbox.New[syncloop.Event](),
+	}
+	if c.Endings, err = OpenEndings(t.Context(), c.Node, c.Events); err != nil {
+		t.Fatal(err)
+	}
+	if c.Failures, err = health.OpenFailures(root, failure.Rules{}); err != nil {
+		t.Fatal(err)
+	}
+	return NewStatuses(c)
+}
+
+func begins(s *Statuses, p *v1.Pod) {
+	s.Write(pod.Effect{Kind: pod.Write, Facts: pod.Facts{Spec: pod.Spec{Pod: p}}, Status: pod.StatusPending})
+}
+
+// noMetrics count nothing.
+type noMetrics struct{ Metrics }
+
+func (noMetrics) Status(podstatus.Change) {}
+
+// Whatever ends pods has the syncLoop end them with its reason, and the next run of the agent too: but a static
+// pod that a shutdown ends, and a pod whose life is over. What was done about failed devices counts as well.
+func TestEnds(t *testing.T) {
+	root := t.TempDir()
+	text := `[{"pod": "failed", "action": "fail-pod", "message": "a GPU is gone"},
+ {"pod": "restarted", "action": "restart-container"}]`
+	if err := os.WriteFile(filepath.Join(root, health.FailuresFile), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"limited", "gone", "down", "static", "ill", "failed", "restarted"}
+	pods := map[string]*v1.Pod{}
+	for _, name := range names {
+		pods[name] = podtest.New(name)
+	}
+	podtest.Source("file")(pods["static"])
+	synctest.Test(t, func(t *testing.T) {
+		s := newStatuses(t, root)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.endings.Work(ctx, s.MayHave) }()
+		for _, name := range []string{"limited", "gone"} {
+			s.Evict(eviction.Eviction{Pod: pods[name], Words: eviction.Words{Message: "its limit"}, OwnLimit: true,
+				Grace: time.Second, Signal: eviction.NodeFSAvailable})
+		}
+		s.Down(pods["down"], 2*time.Second)
+		s.Down(pods["static"], 2*time.Second)
+		s.fail(pods["ill"], "it is hot", 3*time.Second)
+		synctest.Wait()
+		begins(s, pods["gone"])
+		s.Forget("gone")
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		var got []string
+		for _, e := range s.events.Take() {
+			if e.Kind == pod.Killed {
+				got = append(got, fmt.Sprint(e.UID, " ", e.Why.Reason, " ", e.Why.Message, " ", e.Why.OwnLimit, " ", e.Grace))
+			}
+		}
+		const ends = `limited Evicted its limit true 1s
+gone Evicted its limit true 1s
+down Terminated Pod was terminated in response to imminent node shutdown. false 2s
+static Terminated Pod was terminated in response to imminent node shutdown. false 2s
+ill DeviceFailed it is hot false 3s`
+		if diff := cmp.Diff(ends, strings.Join(got, "\n")); diff != "" {
+			t.Errorf("ended (-want +got):\n%s", diff)
+		}
+	})
+	s := newStatuses(t, root)
+	var got []string
+	for _, name := range names {
+		if why, _, ok := s.endings.PendingKill(pods[name]); ok {
+			got = append(got, name+" "+why.Reason+" "+why.Message)
+		}
+	}
+	const next = `limited Evicted its limit
+down Terminated Pod was terminated in response to imminent node shutdown.
+ill DeviceFailed it is hot
+failed DeviceFailed a GPU is gone`
+	if diff := cmp.Diff(next, strings.Join(got, "\n")); diff != "" {
+		t.Errorf("the next run ends (-want +got):\n%s", diff)
+	}
+	assigned, err := placement.OpenStore(t.Context(), s.node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begins(s, pods["limited"])
+	uid, short, ok := s.EvictionFacts(assigned).Last()
+	if uid != "limited" || short != eviction.NodeFSAvailable || !ok {
+		t.Errorf("the last eviction is of %q, %q, %t", uid, short, ok)
+	}
+}
 
 // A pod that is not known may be the node's until what all sources had was taken in: that they have sent
 // it is not enough.

@@ -134,7 +134,7 @@ func (s goingDown) boot() {
 			}
 		}
 	}
-	marks := filepath.Join(s.Root, "numalet_shutdown_pods")
+	marks := filepath.Join(s.Root, "numalet_endings")
 	if raw, err := os.ReadFile(marks); err == nil {
 		older := regexp.MustCompile(`"bootID": *"[^"]+"`).ReplaceAll(raw, []byte(`"bootID": "before"`))
 		if err := os.WriteFile(marks, older, 0o600); err != nil || bytes.Equal(older, raw) {

@@ -64,8 +64,6 @@ type Config struct {
 	MaxGrace time.Duration
 	Meter
 	PodFacts
-	// Journal remembers evictions.
-	Journal *Journal
 	// Reclaim removes what no pod needs, and reports whether there was something.
 	Reclaim func(context.Context, Reclaim) (bool, error)
 	// Evict ends a pod; it must not block.
@@ -108,8 +106,9 @@ type PodFacts struct {
 	Exclusive func(types.UID) bool
 	// Holds reports whether something of a pod runs, or what it held of the node is not free yet.
 	Holds func(types.UID) bool
-	// Known reports whether a pod is or may be among the node's.
-	Known func(types.UID) bool
+	// Last returns the newest eviction of an earlier run of the agent whose pod has something left on the
+	// node, and what was short.
+	Last func() (uid types.UID, short Signal, ok bool)
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
 }
@@ -152,8 +151,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	if len(m.cfg.Thresholds) == 0 {
 		return nil
 	}
-	if last, ok := m.cfg.Journal.last(m.cfg.Holds); ok {
-		m.state = m.state.gives(last)
+	if uid, short, ok := m.cfg.Last(); ok {
+		m.state = m.state.gives(returning{uid: uid, signal: short, until: time.Now().Add(patience)})
 	}
 	for m.rest(ctx, m.look(ctx)) {
 	}
@@ -323,14 +322,9 @@ func (m *Manager) evict(ctx context.Context, s Measured, v verdict, l layout) bo
 	return true
 }
 
-// Note counts an eviction, and remembers it before the pod ends. It may be called from any goroutine,
-// for a pod that another component evicts.
+// Note counts an eviction. It may be called from any goroutine, for a pod that another component evicts.
 func (m *Manager) Note(e Eviction) {
 	m.evicts.WithLabelValues(string(e.Signal)).Inc()
-	if err := m.cfg.Journal.add(e, m.cfg.Known); err != nil { // the disk may be what is short
-		klog.Background().Error(err, "An eviction is not remembered; it ends with the agent",
-			"pod", klog.KObj(e.Pod))
-	}
 	if e.OwnLimit {
 		m.did(e.Signal, fmt.Sprintf("evicted %s: %s", klog.KObj(e.Pod), strings.TrimSpace(e.Message)))
 		m.noted.put(returning{of: klog.KObj(e.Pod).String(), uid: e.Pod.UID,

@@ -385,3 +385,31 @@ func TestReclaimable(t *testing.T) {
 		}
 	}
 }
+
+// TestRestart: what an earlier run was about to evict is awaited before another pod is chosen.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
+			EvictionHard: map[string]string{"memory.available": "100Mi"}})
+		w.runs("a 300, b 650")
+		w.lasts["b"] = time.Hour
+		w.look(t.Context())
+		again := &Manager{cfg: w.cfg, evicts: w.evicts, age: w.age}
+		again.cfg.Last = func() (types.UID, Signal, bool) { return "b", MemoryAvailable, true }
+		w.news()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- again.Run(ctx) }()
+		time.Sleep(patience - time.Second)
+		if said := w.news(); len(said) > 0 {
+			t.Errorf("while b ends: %q", said)
+		}
+		time.Sleep(2 * time.Second)
+		if len(w.news()) == 0 {
+			t.Error("b does not end, and nobody else is chosen")
+		}
+		cancel()
+		<-ended
+		time.Sleep(2 * time.Hour) // pods that end late
+	})
+}

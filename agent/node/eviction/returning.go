@@ -188,8 +188,10 @@ func (s state) ending() bool {
 	return slices.ContainsFunc(s.returning, func(r returning) bool { return r.ended.IsZero() && !r.own })
 }
 
-// notes hold evictions by other components until Run takes them in. At most as many are kept as the
-// journal keeps, since without thresholds Run takes none.
+// mostNotes bounds notes: without thresholds Run takes none.
+const mostNotes = 256
+
+// notes hold evictions by other components until Run takes them in. Of too many the oldest are forgotten.
 type notes struct {
 	mu  sync.Mutex // guards all
 	all []returning
@@ -198,7 +200,7 @@ type notes struct {
 func (n *notes) put(one returning) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.all = append(n.all[max(0, len(n.all)+1-mostKept):], one)
+	n.all = append(n.all[max(0, len(n.all)+1-mostNotes):], one)
 }
 
 func (n *notes) take() []returning {

@@ -26,7 +26,6 @@ type world struct {
 	*Manager
 	mu       sync.Mutex // guards the rest while the manager runs beside the test
 	pressure Pressure
-	journal  *Journal
 	start    time.Time
 	pods     []*v1.Pod
 	// gone are pods that were evicted.
@@ -67,9 +66,6 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	}
 	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
 		gone: sets.Set[types.UID]{}, dead: sets.Set[types.UID]{}, woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
-	if w.journal, err = OpenJournal(t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
 	w.Manager, err = New(Config{
 		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
 		Meter: Meter{
@@ -89,10 +85,9 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 				defer w.mu.Unlock()
 				return slices.ContainsFunc(w.pods, func(p *v1.Pod) bool { return p.UID == uid })
 			},
-			Known: func(types.UID) bool { return true },
+			Last:  func() (types.UID, Signal, bool) { return "", "", false },
 			Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
 		},
-		Journal: w.journal,
 		Reclaim: w.reclaim,
 		Evict:   w.evict,
 		Tell: func(_, reason, message string) {

@@ -29,8 +29,6 @@ const (
 const (
 	// period is the time between two looks at pods that end.
 	period = time.Second
-	// markWithin bounds how long the end of pods waits until they are marked on the disk.
-	markWithin = time.Second
 	// tellWithin bounds how long the end of the last wave waits until others know of it: the API
 	// server may have been one of its pods.
 	tellWithin = 3 * time.Second
@@ -43,8 +41,6 @@ type Config struct {
 	// Announced takes whether the machine goes down.
 	Announced *Announced
 	PodFacts
-	// Marks remember the pods of the API server that end.
-	Marks *Marks
 	// End ends a pod within grace; it must not block.
 	End func(pod *v1.Pod, grace time.Duration)
 	// Tell records an event of the node.
@@ -66,8 +62,6 @@ type PodFacts struct {
 	Synced func(ctx context.Context) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
-	// Known reports whether a pod is or may be among the node's.
-	Known func(types.UID) bool
 }
 
 // Manager ends the pods when the machine goes down.
@@ -147,29 +141,8 @@ func (m *Manager) step(ctx context.Context, h heard) {
 	}
 	next, effects := m.state.step(in, m.cfg.Waves)
 	m.state = next
-	marks := marksOf(effects, pods, in.now)
 	for _, e := range effects {
-		if e.action == end {
-			m.mark(ctx, marks)
-			marks = nil
-		}
 		m.carryOut(ctx, e, pods[e.pod])
-	}
-}
-
-// mark has pods marked on the disk, and waits for it. A disk that takes long does not keep pods from
-// ending.
-func (m *Manager) mark(ctx context.Context, pods []mark) {
-	if len(pods) == 0 {
-		return
-	}
-	written := make(chan struct{})
-	m.entries.Put(entry{marks: pods, written: written})
-	select {
-	case <-written:
-	case <-ctx.Done():
-	case <-time.After(markWithin):
-		klog.FromContext(ctx).Info("Pods end before it is on the disk that they do", "waited", markWithin)
 	}
 }
 
@@ -203,7 +176,7 @@ func (m *Manager) carryOut(ctx context.Context, e effect, pod *v1.Pod) {
 		m.cfg.Announced.set(true)
 		m.cfg.Tell(v1.EventTypeNormal, ReasonShutdown, messageShutdown)
 		m.last = times{Start: time.Now()}
-		m.entries.Put(entry{times: m.last})
+		m.entries.Put(entry{m.last, nil})
 	case end:
 		log.Info("Ending a pod, since the machine goes down", "pod", klog.KObj(pod),
 			"grace", e.grace)
@@ -226,5 +199,5 @@ func (m *Manager) carryOut(ctx context.Context, e effect, pod *v1.Pod) {
 // ended records the end of a shutdown, and then releases the inhibitor.
 func (m *Manager) ended(lock *os.File) {
 	m.last.End = time.Now()
-	m.entries.Put(entry{times: m.last, lock: lock})
+	m.entries.Put(entry{m.last, lock})
 }

@@ -27,7 +27,6 @@ type node struct {
 	bus       *logind.Bus
 	dir       string
 	dropIns   string
-	marks     *Marks
 	announced *Announced
 	changed   chan struct{}
 	registry  metrics.KubeRegistry
@@ -60,15 +59,9 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 		p := podtest.New(fmt.Sprint("pod", i), podtest.Priority(w.Priority))
 		n.pods[p.UID] = p
 	}
-	marks, err := OpenMarks(n.dir, "boot")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.marks = marks
 	m, err := New(Config{
-		Waves: waves, Logind: l, Announced: n.announced, Marks: n.marks, End: n.end,
+		Waves: waves, Logind: l, Announced: n.announced, End: n.end,
 		PodFacts: PodFacts{Pods: n.list, Left: n.left, Changed: n.changed, Synced: n.knows,
-			Known: func(types.UID) bool { return true },
 			Grace: func(*v1.Pod) time.Duration { return time.Minute }},
 		Tell: func(eventType, reason, message string) {
 			n.says(eventType + " " + reason + " " + message)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -27,28 +26,23 @@ type times struct {
 	End   time.Time `json:"endTime"`
 }
 
-// entry is something to write: marks, after which written is closed, or else the times of a shutdown.
+// entry has the times of a shutdown to write.
 type entry struct {
-	marks   []mark
-	written chan<- struct{}
-
 	times
 	lock *os.File // the inhibitor that is released then; nil: none is
 }
 
-// recorder keeps marks and the times in files, the times in metrics too, and releases inhibitors. Only
-// its goroutine waits for the disk, and until the API server knows of the ends of pods.
+// recorder keeps the times in a file and in metrics, and releases inhibitors. Only its goroutine waits for the
+// disk, and until the API server knows of the ends of pods.
 type recorder struct {
 	path       string // "": neither file nor metrics
 	start, end *metrics.Gauge
 	synced     func(context.Context) bool
-	marks      *Marks
-	known      func(types.UID) bool
 }
 
 // newRecorder makes the metrics. If c.Dir is "" there are none, and no file.
 func newRecorder(c Config) (r recorder, err error) {
-	r.synced, r.marks, r.known = c.Synced, c.Marks, c.Known
+	r.synced = c.Synced
 	if c.Dir == "" {
 		return r, nil
 	}
@@ -76,13 +70,6 @@ func (r recorder) load(ctx context.Context) {
 
 // write writes an entry durably, and releases its inhibitor when others know of the ends of pods.
 func (r recorder) write(ctx context.Context, e entry) {
-	if e.written != nil {
-		if err := r.marks.add(e.marks, r.known); err != nil {
-			klog.FromContext(ctx).Error(err, "Pods of the shutdown may run again if the agent is killed")
-		}
-		close(e.written)
-		return
-	}
 	if r.path != "" {
 		raw, err := json.Marshal(e.times)
 		if err == nil {

@@ -7,13 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/files"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // FailuresFile has what was done about failed devices, in the agent's root.
@@ -52,17 +50,13 @@ func OpenFailures(root string, rules failure.Rules) (*FailureBook, error) {
 // Rules are the rules of the settings.
 func (b *FailureBook) Rules() failure.Rules { return b.rules }
 
-// PendingKill says how a pod that has not ended was ended for its devices; ok is false if it was not.
-func (b *FailureBook) PendingKill(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
-	if podspec.Ended(pod.Status.Phase) || b.isOver(pod.UID) {
-		return "", 0, false
-	}
+// Failed tells of each pod that was ended for its devices, and when its grace period is over.
+func (b *FailureBook) Failed(tell func(uid types.UID, message string, until time.Time)) {
 	for _, a := range b.state.Load().Acts {
-		if a.Pod == pod.UID && a.Action == failure.FailPod {
-			return a.Message, max(time.Until(a.Until), leastGrace), true
+		if a.Action == failure.FailPod {
+			tell(a.Pod, a.Message, a.Until)
 		}
 	}
-	return "", 0, false
 }
 
 // Over says that the life of a pod is over: what was done about its devices counts no more, even if a
@@ -71,12 +65,6 @@ func (b *FailureBook) Over(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over.Insert(uid)
-}
-
-func (b *FailureBook) isOver(uid types.UID) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.over.Has(uid)
 }
 
 // ended returns the pods whose lives are over and of which there may be acts; forget says that there
@@ -92,9 +80,6 @@ func (b *FailureBook) forget(pods sets.Set[types.UID]) {
 	defer b.mu.Unlock()
 	b.over = b.over.Difference(pods)
 }
-
-// leastGrace is the least time that a pod has to exit.
-const leastGrace = time.Second
 
 // Condemned returns, by id, the containers of a pod that are to be stopped since a device of theirs
 // failed, and why, after the container's name.

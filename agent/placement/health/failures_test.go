@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,6 +148,15 @@ func TestCrashesInTheHoldOff(t *testing.T) {
 	}
 }
 
+// failed lists the pods that were ended for their devices.
+func (f *failing) failed() string {
+	var out []string
+	f.cfg.Book.Failed(func(uid types.UID, message string, until time.Time) {
+		out = append(out, fmt.Sprintf("%s in %v: %s", uid, time.Until(until), message))
+	})
+	return strings.Join(out, "; ")
+}
+
 // A pod that was to fail fails after a restart of the agent too, with the same words. What cannot be
 // written is not done, and is tried again.
 func TestFailedPodsAreRemembered(t *testing.T) {
@@ -170,13 +180,8 @@ func TestFailedPodsAreRemembered(t *testing.T) {
 			t.Errorf("ended are %q", f.ended)
 		}
 		f = newFailing(t, dir)
-		got, grace, ok := f.cfg.Book.PendingKill(f.pod)
-		if !ok || got != message || grace != 30*time.Second {
-			t.Errorf("after a restart it is ended: %t, in %s: %s", ok, grace, got)
-		}
-		f.pod.Status.Phase = v1.PodFailed
-		if _, _, ok := f.cfg.Book.PendingKill(f.pod); ok {
-			t.Error("a pod that has ended is ended")
+		if got, want := f.failed(), "p in 30s: "+message; got != want {
+			t.Errorf("after a restart has failed %q, want %q", got, want)
 		}
 		f.pod = podtest.New("other")
 		f.cfg.Known = func(types.UID) bool { return false }
@@ -198,18 +203,15 @@ func TestFailedPodsBeginAgain(t *testing.T) {
 			t.Fatalf("ended are %q", f.ended)
 		}
 		f.cfg.Book.Over("p")
-		if _, _, ok := f.cfg.Book.PendingKill(f.pod); ok {
-			t.Error("as it begins again it is ended")
-		}
 		f.looks(t, 0, "a b")
-		if _, _, ok := f.cfg.Book.PendingKill(f.pod); ok {
-			t.Error("after a look it is ended")
+		if got := f.failed(); got != "" {
+			t.Errorf("as it begins again has failed %s", got)
 		}
 		f.looks(t, 0, "a b!")
 		if f.looks(t, 10*time.Second, "a b!"); len(f.ended) != 1 {
 			t.Errorf("as another device failed ended are %q", f.ended)
 		}
-		if _, _, ok := f.cfg.Book.PendingKill(f.pod); !ok {
+		if f.failed() == "" {
 			t.Error("that is not remembered")
 		}
 	})

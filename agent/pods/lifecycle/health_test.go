@@ -27,7 +27,7 @@ func (m *moody) Pods(ctx context.Context) ([]cri.Pod, error) {
 	return m.fake.Pods(ctx)
 }
 
-// TestHealthIsTold: health is published when the runtime is listed for the first time, when it has
+// TestHealthIsReported: health is published when the runtime is listed for the first time, when it has
 // not been for three minutes, whether it fails or hangs, and when it is again; and at no other
 // time.
 func TestHealthIsReported(t *testing.T) {

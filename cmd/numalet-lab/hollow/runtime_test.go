@@ -87,7 +87,7 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestStopsInTurn: a container of a later group ends after those of earlier groups.
+// TestStopsInOrder: a container of a later group ends after those of earlier groups.
 func TestStopsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pod := started(t, "term=0 term-after=3s")
