@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
@@ -29,6 +30,7 @@ type admitter struct {
 	calls    calls
 	reporter *report.Reporter
 	repeats  record.Repeats
+	slow     sets.Set[string] // resources whose plugins take long to say what they prefer
 	// changes collects what happens until the pods that wait are looked at again.
 	changes changes
 }
@@ -39,7 +41,7 @@ func (a *admitter) Tell(ctx context.Context, e *line.Entry, ev record.Event) {
 	now := time.Now()
 	next, effects := e.Step(ev, record.Conditions{
 		Now: now, Wait: a.cfg.Wait, BootID: a.cfg.BootID, View: a.view, Recorded: recorded,
-		Rereads: a.cfg.Reread != nil, Held: a.repeats.Until(record.OwnerOf(e.Pod), now),
+		Rereads: a.cfg.Reread != nil, Held: a.repeats.Until(record.OwnerOf(e.Pod), now), Slow: a.slow,
 	})
 	a.pods.Set(e, next)
 	for _, f := range effects {
@@ -103,10 +105,8 @@ func (a *admitter) do(ctx context.Context, e *line.Entry, f record.Effect) {
 		a.preempt(ctx, f.Decision)
 	case record.Free:
 		a.changes.freed = true
-	case record.Outguess:
-		a.outguess(ctx, e, f.Taken)
 	case record.Unhear:
-		a.unhear(ctx, e, f)
+		a.unhear(e, f)
 	default:
 		panic(fmt.Sprintf("admission: effect %T", f))
 	}
@@ -228,6 +228,12 @@ func (a *admitter) answered(ctx context.Context, back answer) {
 		klog.FromContext(ctx).Info("Releasing resources is retried",
 			"pod", klog.KObj(e.Pod), "err", d.Err)
 	}
+	if said, ok := back.event.(record.Advised); ok {
+		a.slow.Delete(said.Key.Resource)
+		if time.Since(e.Question.Asked) >= record.Patience {
+			a.slow.Insert(said.Key.Resource)
+		}
+	}
 	a.Tell(ctx, e, back.event)
 }
 
@@ -243,18 +249,8 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	}
 }
 
-// outguess takes from other pods the guesses that the pod gets, whatever their state: none keeps a
-// guess that is no longer free. Those in line make another one.
-func (a *admitter) outguess(ctx context.Context, e *line.Entry, taken allocation.Taken) {
-	for _, o := range a.pods.Order {
-		if o != e && o.Guess.Overlaps(taken) {
-			a.Tell(ctx, o, record.Outguessed{})
-		}
-	}
-}
-
 // unhear keeps the pods in line from waiting for a plugin that did not answer about a pod in time.
-func (a *admitter) unhear(ctx context.Context, about *line.Entry, f record.Unhear) {
+func (a *admitter) unhear(about *line.Entry, f record.Unhear) {
 	for _, o := range a.pods.Order {
 		resource := f.Key.Resource
 		if o.State != record.Behind || o.Least[resource] == 0 || o.Preferences.Silent.Has(resource) {
@@ -264,7 +260,7 @@ func (a *admitter) unhear(ctx context.Context, about *line.Entry, f record.Unhea
 			Container: o.FirstWith(resource), Resource: resource,
 		}
 		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(about.Pod), f.Err)
-		a.Tell(ctx, o, record.Unheard{Key: key, Err: err})
+		a.pods.Set(o, o.Unheard(key, err))
 		a.cfg.Unadvised(o.Pod, key, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/numalet/numalet/agent/placement/admission/record"
 )
 
 // A plugin that hangs holds up its own pods; they keep their claim and are admitted when it
@@ -84,6 +86,7 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		d.queue.Submit(pod("a", "cpu=4 example.com/gpu=1"), false)
 		d.queue.Submit(pod("b", "example.com/gpu=2"), false)
 		d.queue.Submit(pod("c", "cpu=3"), false)
+		time.Sleep(record.Patience)
 		d.expect("c Admit")
 		time.Sleep(2 * time.Second)
 		d.expect("a Wait: WaitingForDevicePlugin: no answer to GetPreferredAllocation yet from the "+
@@ -95,11 +98,11 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 			"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is "+
 			"unexpected",
 			"a Admit")
-		record, _ := d.queue.Explained(t.Context(), "default", "a")
+		said, _ := d.queue.Explained(t.Context(), "default", "a")
 		want := "example.com/gpu of container main: context deadline exceeded"
-		if len(record.Remarks.Ignored) != 1 || record.Remarks.Ignored[0] != want ||
-			!strings.Contains(record.Text(), want) {
-			t.Errorf("the record says that %q was ignored, want %q", record.Remarks.Ignored, want)
+		if len(said.Remarks.Ignored) != 1 || said.Remarks.Ignored[0] != want ||
+			!strings.Contains(said.Text(), want) {
+			t.Errorf("the record says that %q was ignored, want %q", said.Remarks.Ignored, want)
 		}
 	})
 }

@@ -55,14 +55,11 @@ func audit(t testing.TB, q *Queue) {
 					return true, true
 				}
 				if !o.Claims() {
-					return !o.Guesses(), true
+					return true, true
 				}
 				_, recorded = q.admitter.pods.Stored.Pods[o.Pod.UID]
 				return recorded, recorded
 			})
-			for _, o := range q.admitter.pods.Order[at+1:] {
-				alone.Taken = withChosen(alone.Taken, o)
-			}
 			front := pass.Front(at).Beside(e.Pod.UID,
 				q.admitter.pods.Ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
@@ -101,66 +98,15 @@ func audit(t testing.TB, q *Queue) {
 // auditRecords compares what follows the records with what is made of them anew.
 func auditRecords(t testing.TB, p *line.Pods) {
 	t.Helper()
-	want, count := p.Ledger, 0
+	count := 0
 	for _, e := range p.Order {
 		if e.State == record.Queued {
 			count++
 		}
-		var guess allocation.Taken
-		if e.Guesses() {
-			guess, want = allocation.TakenBy(e.Has.Pod), certainOf(e, p.Stored, want)
-		}
-		same(t, fmt.Sprintf("guess of %q", e.Pod.UID), takenOnly(e.Guess), takenOnly(guess))
 	}
 	if p.Queued != count {
 		t.Errorf("%d pods count as queued, want %d", p.Queued, count)
 	}
-	certain, all := maps.Collect(p.Certain.All()), maps.Collect(want.All())
-	for uid := range all {
-		got, has := certain[uid]
-		if !has {
-			t.Errorf("pod %s is not in the ledger without guesses", uid)
-			continue
-		}
-		same(t, fmt.Sprintf("%q without guesses", uid), takenOnly(got.Assigned), takenOnly(all[uid].Assigned))
-		one, other := *got, *all[uid]
-		one.Assigned, other.Assigned = nil, nil
-		if !reflect.DeepEqual(one, other) {
-			t.Errorf("without guesses pod %s has %v, want %v", uid, one, other)
-		}
-	}
-	if len(certain) != len(all) {
-		t.Errorf("%d pods are in the ledger without guesses, want %d", len(certain), len(all))
-	}
-	same(t, "without guesses", takenOnly(p.Certain.Beside("", want.Resources()).Taken),
-		takenOnly(want.Beside("", want.Resources()).Taken))
-}
-
-// certainOf returns the ledger with what a pod that guesses has in any case.
-func certainOf(e *line.Entry, stored allocation.State, l allocation.Ledger) allocation.Ledger {
-	recorded, known := stored.Pods[e.Pod.UID]
-	if !known && len(e.Chosen) == 0 {
-		return l.Without(e.Pod.UID)
-	}
-	entry, _ := l.Get(e.Pod.UID)
-	return l.With(e.Pod.UID, allocation.Entry{
-		Standing: entry.Standing, Assigned: withChosen(allocation.TakenBy(recorded), e),
-	})
-}
-
-// withChosen adds what was chosen for a pod among what it guesses.
-func withChosen(to allocation.Taken, e *line.Entry) allocation.Taken {
-	if !e.Guesses() {
-		return to
-	}
-	has, all := allocation.TakenBy(e.Has.Pod).Devices(), allocation.DeviceIDs{}
-	maps.Copy(all, to.Devices())
-	for _, resources := range e.Chosen {
-		for name, ids := range resources {
-			all[name] = all[name].Union(has[name].Intersection(sets.New(ids...)))
-		}
-	}
-	return to.With(all)
 }
 
 // wanting returns a pod that asks for one of each of these resources.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
+	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/topology"
 )
@@ -36,9 +38,9 @@ func choose(p Plugins, more ...func(*Config)) func(*Config) {
 	}
 }
 
-// Whose devices are chosen asks no plugin, stands in no line, and gets them, whatever others guess
-// that they are going to get. They are asked about again where that changed what is on offer.
-func TestGuessesYieldToChosenDevices(t *testing.T) {
+// No plugin is asked about devices that are chosen. A pod gets them while a plugin is asked about pods before
+// it, unless these have them.
+func TestChosenDevicesBesidePodsThatAreAskedAbout(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := newPairs(8)
 		p.takes = 2 * time.Second
@@ -47,22 +49,24 @@ func TestGuessesYieldToChosenDevices(t *testing.T) {
 		d.together(func() {
 			d.queue.Submit(pod("a", "example.com/gpu=2"), false)
 			d.queue.Submit(pod("b", "example.com/gpu=2"), false)
-			d.queue.Submit(choosing(pod("c", "example.com/gpu=2"), "gpu=d1,d2"), false)
+			d.queue.Submit(choosing(pod("c", "example.com/gpu=2"), "gpu=d5,d7"), false)
+			d.queue.Submit(choosing(pod("e", "example.com/gpu=1"), "gpu=d1"), false) // which b gets
 		})
-		d.expect("c Admit") // of what a and b guess
+		time.Sleep(record.Patience)
+		d.expect("c Admit")
 		time.Sleep(10 * time.Second)
-		if got := d.gpus(); got != "a=d3,d5 b=d4,d6 c=d1,d2" {
+		if got := d.gpus(); got != "a=d0,d2 b=d1,d3 c=d5,d7" {
 			t.Error(got)
 		}
-		const asked = "2 of d0 d1 d2 d3 d4 d5 d6 d7; 2 of d0 d3 d4 d5 d6 d7; 2 of d0 d4 d6 d7"
+		const asked = "2 of d0 d1 d2 d3 d4 d5 d6 d7; 2 of d1 d3 d4 d6"
 		if got := strings.Join(p.asked, "; "); got != asked {
 			t.Errorf("asked %s", got)
 		}
 	})
 }
 
-// A guess of a pod that has no place without yields to nobody: that pod came first.
-func TestGuessWithoutAnotherPlaceComesFirst(t *testing.T) {
+// A pod whose chosen devices a pod before it may get waits until that is known.
+func TestChosenDevicesOfAPodThatIsAskedAbout(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := newPairs(4)
 		p.takes = time.Second / 2
@@ -75,33 +79,15 @@ func TestGuessWithoutAnotherPlaceComesFirst(t *testing.T) {
 		})
 		// a prefers d1 to d3, so that d0 is free for d.
 		time.Sleep(10 * time.Second)
-		d.expect("d Admit", `c Reject: ChosenDeviceUnavailable: annotation `+
-			`example.com/gpu_container-main chooses device "d0", and another pod has it; choose one that `+
-			`is free`, "a Admit")
-		if got := d.gpus(); got != "a=d1,d2,d3 d=d0" {
-			t.Error(got)
-		}
-	})
-}
-
-// What is chosen for a pod that is asked about other devices is its own meanwhile, to those before it
-// as well.
-func TestChosenDevicesAreNoGuess(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		p := newPairs(4)
-		nics := p.Inventory().Resources["example.com/gpu"]
-		nics.Name = "example.com/nic"
-		p.set(nics)
-		p.takes = time.Second / 2
-		d := open(t, dir, &p.plugins, choose(p))
-		defer d.stop()
-		d.together(func() {
-			d.queue.Submit(pod("a", "example.com/gpu=2"), false)
-			d.queue.Submit(choosing(pod("c", "example.com/gpu=1 example.com/nic=1"), "gpu=d0"), false)
-		})
-		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got := d.gpus(); got != "a=d1,d3 c=d0 c=d3" {
+		said := d.hear()
+		slices.Sort(said)
+		if got, want := strings.Join(said, ", "), `a Admit, c Reject: ChosenDeviceUnavailable: annotation `+
+			`example.com/gpu_container-main chooses device "d1", and another pod has it; choose one that `+
+			`is free, d Admit`; got != want {
+			t.Errorf("said %s, want %s", got, want)
+		}
+		if got := d.gpus(); got != "a=d1,d2,d3 d=d0" {
 			t.Error(got)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/line"
@@ -58,7 +59,7 @@ func New(cfg Config) *Queue {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
-		cfg: cfg, pods: line.New(cfg.BootID, claimsOf(cfg.Claims)),
+		cfg: cfg, pods: line.New(cfg.BootID, claimsOf(cfg.Claims)), slow: sets.Set[string]{},
 		calls:    calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]*call{}},
 		reporter: report.New(cfg.Report, cfg.Plugins, cfg.Wait),
 	}}

@@ -157,14 +157,14 @@ func (w *walk) entries(all *sums) {
 	}
 }
 
-// lines checks that of each resource one plugin's preference is asked for at a time, that guesses are
-// of those only who are asked about or stand in line, and that nobody stands there for nothing.
+// lines checks that of each resource one plugin's preference is asked for at a time, that only pods that are
+// asked about or stand in line have a place that may change, and that none stands there for nothing.
 func (w *walk) lines() {
 	slots := map[string]types.UID{}
 	a := &w.desk.queue.admitter
 	for _, e := range a.pods.Order {
-		if e.Guesses() && !e.Undecided() {
-			w.failf("%s has a guess in state %d", e.Pod.UID, e.State)
+		if e.Has.Kind == record.Placed && !e.Undecided() {
+			w.failf("%s has a place that may change in state %s", e.Pod.UID, e.State)
 		}
 		if e.State == record.Behind && !a.pods.IsBehind(e, a.view) {
 			w.failf("%s stands in line behind nobody", e.Pod.UID)
@@ -231,7 +231,7 @@ func (w *walk) state(t *tenant) string {
 	if e == nil {
 		return "unknown"
 	}
-	kind := [...]string{"assigned", "guess", "claim"}[e.Has.Kind]
+	kind := [...]string{"assigned", "place", "claim"}[e.Has.Kind]
 	return fmt.Sprintf("%s, %s %s", e.State, kind, written(e.Has.Pod))
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/line"
+	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/claims"
@@ -212,11 +215,25 @@ func (w *walk) run(steps int) {
 		w.desk.endless.asked.Store(0)
 		w.move()
 		synctest.Wait()
+		w.passesBy()
 		w.check()
 	}
 	if !w.t.Failed() {
 		w.endClaims()
 	}
+}
+
+// passesBy lets time pass until no plugin that hangs stops the line any more.
+func (w *walk) passesBy() {
+	stops := func(e *line.Entry) bool { return e.StopsLine() }
+	for range 10 {
+		if !slices.ContainsFunc(w.desk.queue.admitter.pods.Order, stops) {
+			return
+		}
+		time.Sleep(record.Patience)
+		synctest.Wait()
+	}
+	w.failf("plugins stop the line for more than a second")
 }
 
 func (w *walk) boots() {

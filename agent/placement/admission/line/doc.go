@@ -2,16 +2,15 @@
 // and goes through them: a Pass decides on each pod that is queued and tells its record, by way of a
 // Shell. No later pod gets what is claimed.
 //
-// If several pods want devices of one resource, its plugin is asked for a preference for one pod after
-// the other. While it is asked about a pod, the devices that the pod would get otherwise are a guess;
-// what is free for the next pod is known once the guess has become a choice. A pod has the turn for all
-// resources whose plugins have preferences, from the first question until it has a place. The other
-// pods stand in line in the order of arrival. They have guesses too, so that later pods that want other
-// things do not get ahead of them.
+// If a plugin is asked which devices it prefers for a pod, the pass stops there until it answers: later pods
+// are decided on with what is free then. A plugin that takes longer than record.Patience stops it no longer,
+// nor the next time, until it answers in time again: the pod keeps what it would get without advice as its
+// place, and the pass goes on. A pod that wants a preference of the same plugin stands in line behind it, with
+// a place of its own, so that later pods that want other things do not get ahead. When the answer comes, pods
+// exchange devices on the same NUMA nodes with those behind. A resource has one slot, which the pod has from
+// the first question until it is assigned its devices.
 //
-// While a plugin takes its time, the pod has no turn for resources that it was not asked about yet:
-// pods that want only these go on beside its guess.
-//
-// A guess does not count for earlier pods, and is no reason to reject: a pod that would have a place
-// but for a guess waits until the guess is settled.
+// A pod of which the API server has yet to say whether it could start has its place meanwhile, and holds the
+// slots of its resources. If it could not start, the place is free: a pod that would have a place but for that
+// stands in line too.
 package line

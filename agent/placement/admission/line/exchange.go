@@ -7,22 +7,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
-// A claim names devices before their plugin was asked. At its turn a pod may choose among the devices
-// of its own claim and those that later pods claim on the same NUMA nodes. A later pod gets as many
-// others on these nodes for what is taken of its claim, so that the claim is as good as before.
+// A claim or a place names devices before their plugin was asked. At its turn a pod may choose among its own
+// devices and those that later pods have so on the same NUMA nodes. A later pod gets as many others on these
+// nodes for what is taken of its own, so that it has as much as before.
 
-// exchange has the new claims of later pods that gave devices to the pod decided on.
+// exchange has what later pods have that gave devices to the pod decided on.
 type exchange map[*Entry]allocation.Pod
 
-// choose decides on the pod whose turn it is, and returns the new claims of others.
+// choose decides on the pod whose turn it is, and returns what others have then.
 func (p *Pass) choose() (Verdict, exchange) {
-	ledger := p.withoutGuesses(p.line.ledger(p))
-	if p.claimsAny && p.line.holder(p) == nil {
+	ledger := p.pods.Ledger
+	if p.hasAny && p.line.holder(p, p.contested) == nil {
 		if offered, more := p.offer(ledger); more {
 			v := p.decide(offered)
 			x, ok := p.exchanged(v.Held)
@@ -34,10 +35,10 @@ func (p *Pass) choose() (Verdict, exchange) {
 	return p.decide(ledger), nil
 }
 
-// claimants lists the later pods whose claims may change: nothing of these is recorded or chosen.
+// claimants lists the later pods whose devices may change: nothing of these is recorded or chosen.
 func (p *Pass) claimants() (out []*Entry) {
 	for _, o := range p.pods.Order[p.at+1:] {
-		if _, recorded := p.pods.Stored.Pods[o.Pod.UID]; o.Claims() && !recorded &&
+		if _, recorded := p.pods.Stored.Pods[o.Pod.UID]; o.Has.Kind != record.Assigned && !recorded &&
 			!o.State.Goes() && len(o.Chosen) == 0 {
 			out = append(out, o)
 		}
@@ -49,7 +50,7 @@ func (p *Pass) claimants() (out []*Entry) {
 func (p *Pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool) {
 	for _, name := range p.contested {
 		r, places := p.View.Inventory.Resources[name], map[topology.NodeSet]bool{}
-		for id := range p.claims[name] {
+		for id := range p.has[name] {
 			if d, found := r.Find(id); found {
 				places[d.Nodes] = true
 			}
@@ -74,7 +75,7 @@ func (p *Pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool)
 	return l, more
 }
 
-// exchanged returns the claims of later pods once the pod has what it gets; ok is false if the same
+// exchanged returns what later pods have once the pod has what it gets; ok is false if the same
 // nodes have too little for one of them.
 func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
@@ -82,7 +83,7 @@ func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 	for _, name := range p.contested {
 		r, pool := p.View.Inventory.Resources[name], map[topology.NodeSet][]string{}
 		taken := p.pods.Ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
-		given := p.claims[name].Difference(takes[name]).Difference(taken).UnsortedList()
+		given := p.has[name].Difference(takes[name]).Difference(taken).UnsortedList()
 		slices.SortFunc(given, devicemanager.CompareIDs)
 		for _, id := range given {
 			if d, found := r.Find(id); found && d.Offered() {

@@ -11,15 +11,11 @@ import (
 // line knows the pods that stand in line, as a pass goes on.
 type line struct {
 	made bool
-	// guessed: there were guesses at the beginning of the pass.
-	guessed bool
 	// slots holds, by resource, the pod that has the resource's slot; last the pod that wants the
 	// resource and came last in the pass.
 	slots, last map[string]*Entry
-	// guess is the last pod before with a guess.
-	guess *Entry
-	// sure leaves out nothing but the guesses of later pods.
-	sure partial
+	// asked is the last pod before of which the API server has yet to say whether it could start.
+	asked *Entry
 }
 
 // look finds the pods that hold the slots, once in a pass.
@@ -29,7 +25,6 @@ func (l *line) look(p *Pass) {
 	}
 	l.made, l.slots, l.last = true, map[string]*Entry{}, map[string]*Entry{}
 	for _, e := range p.pods.Order {
-		l.guessed = l.guessed || e.Guesses()
 		if e.HoldsSlot() {
 			for _, name := range p.View.Contested(e.Demand) {
 				if e.Holds(name) {
@@ -40,22 +35,15 @@ func (l *line) look(p *Pass) {
 	}
 }
 
-// ledger returns the ledger to decide with: without the guesses of later pods.
-func (l *line) ledger(p *Pass) allocation.Ledger {
-	l.look(p)
-	if !l.guessed {
-		return p.pods.Ledger
-	}
-	return l.sure.upTo(p.at, p.pods)
-}
-
 // note takes note that the pass has come past the pod.
 func (l *line) note(p *Pass, e *Entry) {
 	if !e.Undecided() {
 		return
 	}
 	l.look(p)
-	l.guess = e
+	if e.MayGiveWay() {
+		l.asked = e
+	}
 	for _, name := range p.View.Contested(e.Demand) {
 		if e.Holds(name) {
 			l.last[name] = e
@@ -63,11 +51,11 @@ func (l *line) note(p *Pass, e *Entry) {
 	}
 }
 
-// holder returns the pod that holds a slot that the pod wants, or stands in line before it; nil:
-// none.
-func (l *line) holder(p *Pass) *Entry {
+// holder returns the pod that holds the slot of one of the resources, or stands in line for it before the pod;
+// nil: none.
+func (l *line) holder(p *Pass, resources []string) *Entry {
 	l.look(p)
-	for _, name := range p.contested {
+	for _, name := range resources {
 		switch has, last := l.slots[name], l.last[name]; {
 		case has != nil && has.Pod.UID == p.request.In:
 		case has != nil && has.HoldsSlot() && has.Holds(name):
@@ -86,8 +74,8 @@ func (p *Pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
 		return record.Ranked{}, false
 	}
 	in = record.Ranked{After: other.Pod.UID, ForSlot: forSlot}
-	if d.Outcome == decide.Admit && other.chosenForOthers(p.chosen) == nil {
-		in.Guess = d.Case.Plan.Pod
+	if d.Outcome == decide.Admit {
+		in.Place = d.Case.Plan.Pod
 	}
 	return in, true
 }
@@ -95,36 +83,36 @@ func (p *Pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
 // first returns the pod whose devices have to be known first; nil: none. forSlot: it has to
 // give up its slot.
 func (p *Pass) first(d *decide.Decision) (other *Entry, forSlot bool) {
-	if d.Kind == decide.Planned && p.chooses(d) {
-		if other := p.line.holder(p); other != nil {
+	if d.Kind == decide.Planned {
+		if other := p.line.holder(p, p.awaited(d)); other != nil {
 			return other, true
 		}
 	}
-	if other := p.blockingGuess(d); other != nil {
-		return other, false
-	}
-	guess := p.line.guess
-	if d.Outcome == decide.Admit || guess == nil || !guess.Undecided() {
+	asked := p.line.asked
+	if d.Outcome == decide.Admit || asked == nil || !asked.MayGiveWay() {
 		return nil, false
 	}
-	s := p.beside(p.pods.Certain)
-	switch certain := s.Decide(&p.request); {
-	case certain.Outcome == decide.Admit,
-		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:
-		return guess, false
+	s := p.beside(p.withoutAsked.upTo(p.at, p.pods))
+	switch without := s.Decide(&p.request); {
+	case without.Outcome == decide.Admit,
+		without.Outcome == decide.Wait && d.Outcome == decide.Reject:
+		return asked, false
 	}
 	return nil, false
 }
 
-// chooses reports whether the decision chooses contested devices for the pod, or finds no place for
-// one that wants such.
-func (p *Pass) chooses(d *decide.Decision) bool {
-	if d.Outcome != decide.Admit || len(p.contested) == 0 {
-		return len(p.contested) > 0
+// awaited lists the resources whose slots count for the decision: those of which it chooses devices that a plugin
+// may prefer others to, or all if the pod has no place.
+func (p *Pass) awaited(d *decide.Decision) []string {
+	if d.Outcome != decide.Admit {
+		return p.wanted
 	}
 	had := allocation.TakenBy(p.request.Own).Devices()
 	gets := allocation.TakenBy(d.Case.Plan.Pod).Devices()
-	return d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
+	if d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
 		return !had[name].IsSuperset(gets[name])
-	})
+	}) {
+		return p.contested
+	}
+	return nil
 }

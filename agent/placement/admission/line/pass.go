@@ -2,6 +2,7 @@ package line
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -23,9 +24,11 @@ type Pass struct {
 	ahead v1.ResourceList
 	// withoutLater leaves out claims of later pods, except claims to what was recorded before a reboot: no
 	// other pod gets that before it is dropped. withoutReleasing leaves out the pods that in the kubelet's
-	// view hold nothing any more.
-	withoutLater, withoutReleasing partial
-	line                           line
+	// view hold nothing any more, withoutAsked those of which the API server has yet to say whether they
+	// could start.
+	withoutLater, withoutReleasing, withoutAsked partial
+
+	line line
 	// displaced: the pods behind look for a place again.
 	displaced bool
 }
@@ -54,11 +57,11 @@ type current struct {
 	at      int // its place in the order of arrival
 	request decide.Request
 	patient bool // it may wait for what it lacks
-	// chosen are the devices that were chosen for it, claims those that it claims, by resource.
-	chosen, claims allocation.DeviceIDs
-	// contested lists its resources whose plugins have a preference; claimsAny: it claims some.
-	contested []string
-	claimsAny bool
+	// has are the devices that it claims, or of its place, by resource.
+	has allocation.DeviceIDs
+	// wanted lists its resources, contested those whose plugins have a preference; hasAny: it has some of these.
+	wanted, contested []string
+	hasAny            bool
 }
 
 // Verdict is a decision with the inputs that explain it.
@@ -72,26 +75,31 @@ type Verdict struct {
 func NewPass(sh Shell, in Surroundings, of *Pods) *Pass {
 	return &Pass{
 		Shell: sh, Surroundings: in, pods: of,
-		line: line{sure: partial{out: func(*Pods, *Entry, bool) bool { return false }}},
 		withoutLater: partial{out: func(of *Pods, e *Entry, passed bool) bool {
 			_, recorded := of.Stored.Pods[e.Pod.UID]
 			return e.Claims() && !recorded && !passed
 		}},
 		withoutReleasing: partial{out: func(_ *Pods, e *Entry, _ bool) bool { return e.GoesNow() }},
+		withoutAsked: partial{out: func(of *Pods, e *Entry, _ bool) bool {
+			_, recorded := of.Stored.Pods[e.Pod.UID]
+			return e.MayGiveWay() && !recorded
+		}},
 	}
 }
 
-// Run goes through the pods, up to the last that is queued.
+// Run goes through the pods, up to the last that is queued or one that stops the line.
 func (p *Pass) Run(ctx context.Context) {
 	for i, e := range slices.Clone(p.pods.Order) {
 		if p.pods.Queued == 0 {
 			return
 		}
-		p.take(ctx, e, i)
+		if p.take(ctx, e, i); e.StopsLine() {
+			return
+		}
 	}
 }
 
-// Front returns the ledger for a pod that takes what later pods claim or guess.
+// Front returns the ledger for a pod that takes what later pods claim.
 func (p *Pass) Front(at int) allocation.Ledger { return p.withoutLater.upTo(at, p.pods) }
 
 // take decides on the pod at this place if it is queued.
@@ -109,12 +117,12 @@ func (p *Pass) take(ctx context.Context, e *Entry, at int) {
 func (p *Pass) currentOf(e *Entry, at int) current {
 	t := current{
 		at: at, request: p.asks(e), patient: e.Waited(p.Now) < p.Wait,
-		chosen: e.Choices(), contested: p.View.Contested(e.Demand),
+		wanted: slices.Sorted(maps.Keys(e.Least)), contested: p.View.Contested(e.Demand),
 	}
-	t.claims = allocation.TakenBy(t.request.Claim).Devices()
-	t.claimsAny = slices.ContainsFunc(t.contested, func(name string) bool {
-		return t.claims[name].Len() > 0
-	})
+	if e.Has.Kind != record.Assigned {
+		t.has = allocation.TakenBy(e.Has.Pod).Devices()
+	}
+	t.hasAny = slices.ContainsFunc(t.contested, func(name string) bool { return t.has[name].Len() > 0 })
 	return t
 }
 
@@ -132,7 +140,7 @@ func (p *Pass) asks(e *Entry) decide.Request {
 // what this one got.
 func (p *Pass) attempt(ctx context.Context, e *Entry) {
 	if e.Inquiry.Begun {
-		p.Tell(ctx, e, record.Learned{Lack: p.Lack(e.Pod)})
+		p.pods.Set(e, e.Lacking(p.Lack(e.Pod), p.Now))
 	}
 	p.current = p.currentOf(e, p.at)
 	v, swaps := p.choose()
@@ -146,13 +154,13 @@ func (p *Pass) attempt(ctx context.Context, e *Entry) {
 	}
 	v, taken := p.reconsider(v)
 	p.Explain(e, v, true)
-	p.Tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.claimsAny})
+	p.Tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.hasAny})
 	if taken != nil && e.State != record.Deferred {
-		p.displace(ctx, *taken)
+		p.displace(*taken)
 	}
 	if e.State == record.Allocating {
 		for o, claim := range swaps {
-			p.Tell(ctx, o, record.Exchanged{Pod: claim})
+			p.pods.Set(o, o.Exchanged(claim))
 		}
 	}
 }
@@ -220,7 +228,7 @@ func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
 // displace takes from the pods behind the claims that overlap. The first time in a pass they all look
 // for a place again, those for which a call is under way after that. Pods that are queued keep memory
 // beside what is taken: the pass comes to them later.
-func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
+func (p *Pass) displace(by allocation.Taken) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
 	for _, o := range p.pods.Order[p.at+1:] {
@@ -230,16 +238,16 @@ func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
 		has, movable := allocation.TakenBy(o.Has.Pod), o.State.MayBeDisplaced()
 		switch {
 		case movable && first:
-			p.Tell(ctx, o, record.Displaced{Broken: has.Overlaps(by)})
+			p.pods.Set(o, o.Displaced(has.Overlaps(by)))
 		case (movable || o.State == record.Queued) && has.Overlaps(exact):
-			p.Tell(ctx, o, record.Displaced{Broken: true})
+			p.pods.Set(o, o.Displaced(true))
 		}
 	}
 }
 
-// partial is the ledger without the guesses of later pods, and without some pods, except for what is
-// certain of those that guess. The first question makes it, and it follows the pass, so that it costs one
-// step for each pod. In a pass only the pod that it has come to changes, apart from claims that displace takes.
+// partial is the ledger without some pods. The first question makes it, and it follows the pass, so that it
+// costs one step for each pod. In a pass only the pod that it has come to changes, apart from claims that
+// displace takes.
 type partial struct {
 	// out reports whether a pod is left out; passed: the pass has come to it.
 	out    func(of *Pods, e *Entry, passed bool) bool
@@ -251,9 +259,9 @@ type partial struct {
 // upTo returns the ledger for the pod at this place. The place never goes back.
 func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
 	if !p.made {
-		p.made, p.at, p.ledger = true, at, of.Certain
+		p.made, p.at, p.ledger = true, at, of.Ledger
 		for i, e := range of.Order {
-			if passed := i < at; passed && e.Guesses() || p.out(of, e, passed) {
+			if passed := i < at; p.out(of, e, passed) {
 				p.put(of, e, passed)
 			}
 		}
@@ -268,7 +276,7 @@ func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
 // put gives the ledger what counts of a pod that is left out, or that the pass has come to.
 func (p *partial) put(of *Pods, e *Entry, passed bool) {
 	if p.out(of, e, passed) {
-		p.ledger = of.withCertain(e, p.ledger)
+		p.ledger = p.ledger.Without(e.Pod.UID)
 	} else {
 		p.ledger = of.withEntry(e, p.ledger)
 	}

@@ -15,19 +15,16 @@ import (
 // Entry is a pod in admission, in the order of arrival.
 type Entry struct {
 	record.Record
-	arrival int              // its number in that order
-	Guess   allocation.Taken // what it has while it guesses; nil: it does not, or has nothing
+	arrival int // its number in that order
 }
 
-// Pods holds the pods that admission knows, and the ledgers of these and of pods that only the store
-// knows. A record changes in Set only, so that the ledgers follow. Others read the fields.
+// Pods holds the pods that admission knows, and the ledger of these and of pods that only the store
+// knows. A record changes in Set only, so that the ledger follows. Others read the fields.
 type Pods struct {
 	Order  []*Entry         // of arrival
 	Queued int              // how many of them are queued
-	Stored allocation.State // as it is in the ledgers
+	Stored allocation.State // as it is in the ledger
 	Ledger allocation.Ledger
-	// Certain has of the pods that guess only what the guess cannot change.
-	Certain allocation.Ledger
 	// ClaimsOf returns a pod's resource claims as they are known now.
 	ClaimsOf func(*v1.Pod) allocation.PodClaims
 
@@ -105,44 +102,29 @@ func (p *Pods) followOwed(before, now []allocation.Owed) (changed bool) {
 		return false
 	}
 	for _, o := range before {
-		p.drop(o.Entry())
+		p.Ledger = p.Ledger.Without(o.Entry())
 	}
 	for _, o := range now {
-		p.put(o.Entry(), allocation.Entry{Standing: allocation.Terminating, Assigned: o.Taken()})
+		p.Ledger = p.Ledger.With(o.Entry(), allocation.Entry{Standing: allocation.Terminating, Assigned: o.Taken()})
 	}
 	return true
 }
 
-// account brings the ledgers up to date with a pod.
+// account brings the ledger up to date with a pod.
 func (p *Pods) account(uid types.UID) {
 	stored, recorded := p.Stored.Pods[uid]
 	e := p.byUID[uid]
 	switch {
-	case e != nil && e.Guesses():
-		e.Guess = allocation.TakenBy(e.Has.Pod)
-		p.Ledger = p.Ledger.With(uid, e.Accounted(stored))
-		p.Certain = p.withCertain(e, p.Certain)
 	case e != nil:
-		e.Guess = nil
-		p.put(uid, e.Accounted(stored))
+		p.Ledger = p.Ledger.With(uid, e.Accounted(stored))
 	case recorded:
-		p.put(uid, allocation.Entry{
+		p.Ledger = p.Ledger.With(uid, allocation.Entry{
 			Name:     stored.Namespace + "/" + stored.Name,
 			Standing: allocation.Terminating, Assigned: allocation.TakenBy(stored),
 		})
 	default:
-		p.drop(uid)
+		p.Ledger = p.Ledger.Without(uid)
 	}
-}
-
-// put gives both ledgers the same entry.
-func (p *Pods) put(uid types.UID, e allocation.Entry) {
-	p.Ledger, p.Certain = p.Ledger.With(uid, e), p.Certain.With(uid, e)
-}
-
-// drop removes an entry from both ledgers.
-func (p *Pods) drop(uid types.UID) {
-	p.Ledger, p.Certain = p.Ledger.Without(uid), p.Certain.Without(uid)
 }
 
 // withEntry returns another ledger with what the pod has.
@@ -177,7 +159,9 @@ func (p *Pods) IsBehind(e *Entry, v decide.View) bool {
 		return o != nil && o.Undecided()
 	}
 	next := o.State == record.Queued && o.arrival < e.arrival
-	return (o.Undecided() || next) && v.HasContested(e.Demand, o.Holds)
+	return (o.Undecided() || next) && v.HasContested(o.Demand, func(resource string) bool {
+		return e.Least[resource] > 0 && o.Holds(resource)
+	})
 }
 
 // Request returns what the pod asks for.

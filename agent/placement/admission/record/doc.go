@@ -38,11 +38,11 @@
 //     pod behind another is queued once it is known what that gets.
 //
 // A pod that is not admitted has one of three reservations. A claim, while the pod waits, is kept from
-// later pods; terminating pods may hold it still. A tentative one, while a plugin is asked or the pod
-// stands in line, is a guess: it counts only for later pods, and no pod is rejected for it. An assigned
-// one, while Allocate and the commit run or are tried again, is the pod's own. A pod whose claim breaks
-// gets another, if need be one of the pods behind. Devices of which a plugin has a preference may be
-// exchanged for others on the same nodes.
+// later pods; terminating pods may hold it still. A place is what the pod gets without the preference that is
+// asked for, while the API server is asked whether the pod could start, or while it stands in line: no other
+// pod gets it, and the pod may have another one in the end. An assigned reservation, while Allocate and the
+// commit run or are tried again, is the pod's own. A pod whose claim breaks gets another, if need be one of the
+// pods behind. Devices of which a plugin has a preference may be exchanged for others on the same nodes.
 //
 // A pod that would be given something of its own, and could not start for want of an object of the API
 // server, has none of the three, but an Inquiry.

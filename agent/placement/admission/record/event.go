@@ -38,14 +38,12 @@ type (
 		decide.Decision
 		Contested bool
 	}
-	// Learned: what the pod lacks is asked about when the pass comes to it.
-	Learned struct{ Lack decide.Lack }
 	// Ranked: another pod's devices have to be known before the pod is decided on.
 	Ranked struct {
 		After   types.UID
 		ForSlot bool // it waits for the slot of that pod
-		// Guess is the place that the pod would get; without containers: none.
-		Guess allocation.Pod
+		// Place is what the pod has meanwhile; without containers: nothing.
+		Place allocation.Pod
 	}
 
 	// Advised: a plugin answered, or failed to answer, which devices it prefers.
@@ -66,18 +64,6 @@ type (
 	}
 	// Dropped: the store has dropped the pod, or failed to.
 	Dropped struct{ Err error }
-
-	// Displaced: a pod that comes before it takes what it claims.
-	Displaced struct{ Broken bool }
-	// Exchanged: it claims other devices on the same NUMA nodes.
-	Exchanged struct{ Pod allocation.Pod }
-	// Outguessed: another pod gets what it had as a guess.
-	Outguessed struct{}
-	// Unheard: a plugin did not answer about another pod in time.
-	Unheard struct {
-		Key allocation.AskKey
-		Err error
-	}
 )
 
 // Effect is one of the types below: something that a step wants done. The admitter carries out the
@@ -122,8 +108,6 @@ type (
 	Preempt struct{ decide.Decision }
 	// Free has the pods that wait look whether they have a place.
 	Free struct{}
-	// Outguess takes from other pods the guesses that this one gets.
-	Outguess struct{ Taken allocation.Taken }
 	// Unhear keeps the pods in line from waiting for a plugin that did not answer in time.
 	Unhear struct {
 		Key allocation.AskKey

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
-	"github.com/numalet/numalet/agent/placement/allocation"
 )
 
 // LookTimeout is how long a new pod keeps its place while it is asked whether what it needs is there.
@@ -18,6 +17,16 @@ type Inquiry struct {
 	// Looked: the API server was asked. Aside: something is missing, and others may have gone first.
 	Looked, Aside bool
 	Lack          decide.Lack
+}
+
+// Lacking returns the record of a pod of which it is known now what it lacks. Time does not pass for it while
+// the API server does not answer.
+func (r Record) Lacking(l decide.Lack, now time.Time) Record {
+	if r.Inquiry.Aside && r.Inquiry.Lack.Unknown {
+		r.Tries.Since = now
+	}
+	r.Inquiry.Lack = l
+	return r
 }
 
 // forgo ends what inquire began. No call for the pod is under way.
@@ -65,8 +74,7 @@ func (i Inquiry) overtaken(d decide.Decision) decide.Decision {
 	return d
 }
 
-// inquire asks the API server. Meanwhile the pod has what it would get as a guess, as while a plugin
-// is asked.
+// inquire asks the API server. Meanwhile the pod has its place, as while a plugin is asked.
 func (s *step) inquire(d decide.Decision) {
 	s.Inquiry.Looked = true
 	has := s.Has
@@ -76,8 +84,7 @@ func (s *step) inquire(d decide.Decision) {
 		has = Reservation{Claimed, d.Claim}
 	case s.Claims():
 	case len(plan.Containers) > 0:
-		has = Reservation{Tentative, plan}
-		s.do(Outguess{allocation.TakenBy(plan)})
+		has = Reservation{Placed, plan}
 	}
 	s.give(Inquiring, has)
 	s.do(Inquire{s.Tries.Since.Add(LookTimeout)})

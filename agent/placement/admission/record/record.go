@@ -38,13 +38,16 @@ type Record struct {
 // Place is a pod's place in line.
 type Place struct {
 	After   types.UID // the pod ahead of it; "": none
-	ForSlot bool      // it waits for that pod's slot, not only for its guess
+	ForSlot bool      // it waits for that pod's slot, and not for whether it could start
 }
 
 // Question is the call of GetPreferredAllocation in progress.
 type Question struct {
-	Resource string // "": no plugin is asked
-	// Late: the answer takes its time.
+	Resource string    // "": no plugin is asked
+	Asked    time.Time // when it was
+	// Aside: the answer takes longer than Patience. Later pods are decided on meanwhile.
+	Aside bool
+	// Late: it takes longer than SlowAnswer.
 	Late bool
 	// Void: some of what was on offer has been taken since, so that it is asked again.
 	Void bool
@@ -62,9 +65,9 @@ type ReservationKind int
 const (
 	// Assigned: the pod holds it, or will once Allocate and the commit succeed.
 	Assigned ReservationKind = iota
-	// Tentative is a guess: the pod's place without the preference that is being asked for, or that
-	// it stands in line for.
-	Tentative
+	// Placed: the pod has a place, and may have another one by what its plugin prefers or the API server
+	// says. No other pod gets it meanwhile.
+	Placed
 	// Claimed: no later pod gets it. Terminating pods may hold some of it still. Requests that are
 	// only counted are claimed too.
 	Claimed
@@ -97,8 +100,19 @@ func (r *Record) GoesNow() bool {
 // Claims reports whether the pod waits with a claim, or did until now.
 func (r *Record) Claims() bool { return r.Has.Kind == Claimed }
 
-// Guesses reports whether plugins' answers may still change what the pod has.
-func (r *Record) Guesses() bool { return r.Has.Kind == Tentative }
+// MayGiveWay reports whether the pod's place may be free soon: the API server has yet to say whether the pod
+// could start, or it leaves.
+func (r *Record) MayGiveWay() bool {
+	switch r.State {
+	case Inquiring, Finishing, Canceling:
+		return r.Has.Kind == Placed
+	}
+	return false
+}
+
+// StopsLine reports whether the pods behind it are decided on later: a plugin that is asked about it has
+// Patience to answer.
+func (r *Record) StopsLine() bool { return r.State == Asking && !r.Question.Aside }
 
 // Counts reports whether the pod's requests count against the node. A pod without a place, for which
 // a plugin is asked, does not count; one that runs does from the beginning.
@@ -135,7 +149,7 @@ func (r *Record) HoldsSlot() bool {
 // Holds reports whether the pod, which holds a slot, holds the resource's. While a plugin takes its
 // time, the pod holds no slot of resources whose plugins have yet to be asked about it.
 func (r *Record) Holds(resource string) bool {
-	if r.State != Asking || !r.Question.Late || r.Question.Resource == resource {
+	if r.State != Asking || !r.Question.Aside || r.Question.Resource == resource {
 		return true
 	}
 	for key := range r.Preferences.Advice {

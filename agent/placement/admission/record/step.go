@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
@@ -23,7 +25,12 @@ type Conditions struct {
 	Recorded bool
 	// Held is until when pods of its controller are not rejected.
 	Held time.Time
+	// Slow names the resources whose plugins took longer than Patience to answer last.
+	Slow sets.Set[string]
 }
+
+// Patience is how long later pods wait for the answer about a plugin's preference.
+const Patience = 100 * time.Millisecond
 
 // SlowAnswer is after how long admission says that a pod waits for a plugin's answer.
 const SlowAnswer = time.Second
@@ -47,11 +54,6 @@ func (r Record) Step(e Event, c Conditions) (Record, []Effect) {
 		s.prompt(changed)
 	case Remade:
 		s.give(Queued, Reservation{Kind: Claimed})
-	case Learned:
-		if s.Inquiry.Aside && s.Inquiry.Lack.Unknown {
-			s.Tries.Since = s.Now // time does not pass while the API server does not answer
-		}
-		s.Inquiry.Lack = e.Lack
 	case Considered:
 		s.considered(e.Decision)
 	case Decided:
@@ -59,16 +61,6 @@ func (r Record) Step(e Event, c Conditions) (Record, []Effect) {
 		s.decided(e)
 	case Ranked:
 		s.ranked(e)
-	case Displaced:
-		s.displaced(e)
-	case Exchanged:
-		s.Has.Pod = e.Pod
-	case Outguessed:
-		s.After, s.Question.Void = "", s.State == Asking
-		s.give(s.State, Reservation{Kind: Tentative})
-	case Unheard:
-		s.Preferences = s.Preferences.Answered(e.Key, nil, e.Err)
-		s.Preferences.Advice = nil
 	default:
 		s.answered(e)
 	}
@@ -95,10 +87,11 @@ func (r *Record) move(to State, has Reservation) {
 	r.State, r.Has = to, has
 }
 
-// displaced has a pod with a claim look for a place again, at once or after the call under way.
-func (r *Record) displaced(e Displaced) {
+// Displaced returns the record of a pod with a claim after a pod ahead of it got a place: it looks for a place
+// again, at once or after the call under way. broken: it loses what it claims.
+func (r Record) Displaced(broken bool) Record {
 	has := r.Has
-	if e.Broken {
+	if broken {
 		has.Pod = allocation.Pod{}
 		r.Question.Void = r.Question.Void || r.State == Asking
 	}
@@ -107,6 +100,21 @@ func (r *Record) displaced(e Displaced) {
 		next = r.State
 	}
 	r.move(next, has)
+	return r
+}
+
+// Unheard returns the record of a pod in line after a plugin did not answer about another pod in time: it is not
+// asked about this one.
+func (r Record) Unheard(key allocation.AskKey, err error) Record {
+	r.Preferences = r.Preferences.Answered(key, nil, err)
+	r.Preferences.Advice = nil
+	return r
+}
+
+// Exchanged returns the record of a pod that has other devices in place of those that a pod ahead of it got.
+func (r Record) Exchanged(has allocation.Pod) Record {
+	r.Has.Pod = has
+	return r
 }
 
 // give is move to a reservation that may be less than the pod had: others may wait for that.
@@ -181,6 +189,10 @@ func (s *step) drop() {
 // Late acts on a state whose time is over.
 func (s *step) Late(e Late) {
 	s.Tries.Due = time.Time{}
+	if s.StopsLine() {
+		s.Question.Aside, s.Tries.Due = true, s.Question.Asked.Add(SlowAnswer)
+		return
+	}
 	s.Question.Late = s.State == Asking
 	if s.State == Unreleased {
 		s.drop()
@@ -240,16 +252,19 @@ func (s *step) admit(d Decided) {
 		s.Cause = ""
 		s.do(Say{Outcome: decide.Admit, Reason: d.Reason, Message: d.Message, Unplanned: true})
 	case plan.Ask != nil:
-		// The pod keeps its claim meanwhile, or what it would get without advice, so that the pods
+		// The pod keeps what it has meanwhile, or what it would get without advice, so that the pods
 		// behind it do not get ahead. The advice may lead to other devices in the end.
 		has := s.Has
 		if len(plan.Pod.Containers) > 0 && !d.Contested {
-			has = Reservation{Tentative, plan.Pod}
-			s.do(Outguess{allocation.TakenBy(plan.Pod)})
+			has = Reservation{Placed, plan.Pod}
 		}
 		s.give(Asking, has)
-		s.Question = Question{Resource: plan.Ask.AskKey.Resource}
-		s.Tries.Due = s.Now.Add(SlowAnswer)
+		resource := plan.Ask.AskKey.Resource
+		s.Question = Question{Resource: resource, Asked: s.Now, Aside: s.Slow.Has(resource)}
+		s.Tries.Due = s.Now.Add(Patience)
+		if s.Question.Aside {
+			s.Tries.Due = s.Now.Add(SlowAnswer)
+		}
 		s.do(Ask{*plan.Ask})
 	case plan.Pod.IsEmpty() && !claim.Any(s.Pod):
 		s.give(Admitted, Reservation{})
@@ -258,7 +273,6 @@ func (s *step) admit(d Decided) {
 		reserved := plan.Pod
 		reserved.BootID = s.BootID
 		s.Tries.InvalidCPUs = !s.View.Sound(s.Pod, reserved)
-		s.do(Outguess{allocation.TakenBy(reserved)})
 		s.give(Allocating, Reservation{Pod: reserved})
 		s.Tries.Due = s.Now.Add(SlowAnswer)
 		s.do(Assign{reserved})
@@ -295,24 +309,19 @@ func (s *step) waitFor(d decide.Decision) {
 	}
 }
 
-// ranked lets the pod stand in line. It is asked about when it is known what is free.
+// ranked lets the pod stand in line, with a place if there is one. Its plugins are asked about it when it is
+// known what is free.
 func (s *step) ranked(e Ranked) {
 	has := s.Has
 	if !s.Claims() && (has.Kind != Assigned || !s.IsReserved()) {
 		has = Reservation{}
-		// The pods that it let go before have made their guesses.
-		if len(e.Guess.Containers) > 0 && !s.Inquiry.Aside {
-			has = Reservation{Tentative, e.Guess}
-			// Those behind made theirs without it. Of devices, only chosen ones are its own already.
-			s.do(Outguess{allocation.Taken{}.With(allocation.CPUs(e.Guess.CPUs()))})
+		if len(e.Place.Containers) > 0 && !s.Inquiry.Aside {
+			has = Reservation{Placed, e.Place}
 		}
 	}
 	s.Preferences.Advice = nil
 	s.After, s.ForSlot = e.After, e.ForSlot
 	s.give(Behind, has)
-	if len(s.Chosen) > 0 && s.Guesses() && s.IsReserved() {
-		s.do(Outguess{allocation.Taken{}.With(allocation.DeviceIDs(s.Choices()))})
-	}
 	s.Tries.Due = s.Now.Add(SlowAnswer)
 }
 

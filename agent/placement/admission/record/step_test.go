@@ -32,7 +32,7 @@ func typical(s State) Record {
 	r.Pod = podtest.New("a", podtest.Guaranteed("main example.com/gpu=1"))
 	switch s {
 	case Asking, Inquiring, Behind:
-		r.Has = Reservation{Tentative, holding("guess")}
+		r.Has = Reservation{Placed, holding("place")}
 	case Allocating, Retrying, Admitted, Terminating, Finishing, Unreleased, Releasing:
 		r.Has.Pod = holding("own")
 	case Waiting, PendingRelease:
@@ -43,6 +43,9 @@ func typical(s State) Record {
 	}
 	if s == Behind {
 		r.After = "other"
+	}
+	if s == Asking {
+		r.Question = Question{Resource: "example.com/gpu", Asked: began}
 	}
 	if s == Retrying || s == Deferred {
 		r.Tries.Refusal = &allocation.Rejection{Reason: "Failed", Message: "as it was"}
@@ -111,7 +114,6 @@ func happenings(s State) (out []named) {
 			named{"decided: others make way", plan(decide.Preempting, decide.Wait, allocation.Plan{})},
 			named{"decided: a handler says later", plan(decide.Checked, decide.Wait, allocation.Plan{})},
 			named{"decided: no", plan(decide.Planned, decide.Reject, allocation.Plan{})},
-			named{"learned", Learned{decide.Lack{Unknown: true}}},
 			named{"considered: a place", Considered{plan(decide.Planned, decide.Admit,
 				allocation.Plan{Pod: holding("d0")}).Decision}},
 			named{"considered: out of memory", Considered{stale}},
@@ -122,9 +124,6 @@ func happenings(s State) (out []named) {
 			named{"advised: away", Advised{key, nil, &devicemanager.StoppedError{}}})
 	case Rereading, Inquiring:
 		out = append(out, named{"looked", Looked{}})
-	case Waiting, PendingRelease:
-		out = append(out, named{"displaced", Displaced{}}, named{"displaced: broken", Displaced{true}},
-			named{"exchanged", Exchanged{holding("other")}})
 	case Releasing:
 		out = append(out, named{"dropped: again", Dropped{}},
 			named{"dropped: disk full", Dropped{errors.New("disk full")}})
@@ -142,8 +141,6 @@ func happenings(s State) (out []named) {
 	switch s {
 	case Retrying, Deferred:
 		out = append(out, named{"overdue", Overdue{}})
-	case Asking, Inquiring, Behind:
-		out = append(out, named{"outguessed", Outguessed{}})
 	}
 	switch s {
 	case Queued, Waiting, PendingRelease, Retrying:
@@ -157,7 +154,7 @@ func shown(r Record, effects []Effect) string {
 	out := r.State.String()
 	if r.IsReserved() {
 		out += fmt.Sprintf(", %s %s", map[ReservationKind]string{
-			Assigned: "has", Tentative: "guesses", Claimed: "claims",
+			Assigned: "has", Placed: "place", Claimed: "claims",
 		}[r.Has.Kind], strings.Join(r.Has.Pod.Containers["main"].Devices()[0].IDs, ","))
 	} else if r.Claims() {
 		out += ", claims"
@@ -231,24 +228,46 @@ func TestStepHoldsBack(t *testing.T) {
 	}
 }
 
-// A pod that loses its claim to one ahead while it is asked about has nothing until it is decided on again.
-func TestDisplacedWhileAsked(t *testing.T) {
-	for _, s := range []State{Asking, Inquiring, Rereading} {
+// A pod whose claim a pod ahead may have got is decided on again, at once or after the call under way. If it lost
+// the claim, it has nothing until then.
+func TestDisplaced(t *testing.T) {
+	for s, next := range map[State]State{
+		Waiting: Queued, PendingRelease: Queued, Behind: Queued, Asking: Asking, Inquiring: Inquiring, Rereading: Rereading,
+	} {
 		r := typical(s)
 		r.Has = Reservation{Claimed, holding("claimed")}
 		if !s.MayBeDisplaced() {
 			t.Errorf("%s: others cannot have its claim", s)
 		}
-		kept, _ := r.Step(Displaced{}, Conditions{Now: began})
-		if kept.State != s || !kept.IsReserved() {
+		if kept := r.Displaced(false); kept.State != next || !kept.IsReserved() {
 			t.Errorf("%s: with a claim that is good it is %s and has %v", s, kept.State, kept.Has)
 		}
-		lost, effects := r.Step(Displaced{true}, Conditions{Now: began})
-		if lost.State != s || lost.IsReserved() || !lost.Claims() || len(effects) > 0 {
-			t.Errorf("%s: without its claim it is %s and has %v; %v", s, lost.State, lost.Has, effects)
+		lost := r.Displaced(true)
+		if lost.State != next || lost.IsReserved() || !lost.Claims() {
+			t.Errorf("%s: without its claim it is %s and has %v", s, lost.State, lost.Has)
 		}
 		if lost.Question.Void != (s == Asking) {
 			t.Errorf("%s: the question is void: %t", s, lost.Question.Void)
+		}
+		other := Reservation{Claimed, holding("other")}
+		if got := r.Exchanged(other.Pod); got.State != s || !reflect.DeepEqual(got.Has, other) {
+			t.Errorf("%s: with other devices it is %s and has %v", s, got.State, got.Has)
+		}
+	}
+}
+
+// Time passes for a pod that lacks something, and not while the API server does not say what.
+func TestLacking(t *testing.T) {
+	unknown, missing := decide.Lack{Unknown: true}, decide.Lack{Why: "no key"}
+	later := began.Add(time.Minute)
+	for _, c := range []struct {
+		aside  bool
+		before decide.Lack
+		since  time.Time
+	}{{false, unknown, began}, {true, unknown, later}, {true, missing, began}} {
+		r := Record{Tries: Tries{Since: began}, Inquiry: Inquiry{Aside: c.aside, Lack: c.before}}
+		if got := r.Lacking(missing, later); !got.Tries.Since.Equal(c.since) || got.Inquiry.Lack != missing {
+			t.Errorf("aside %t after %+v: it lacks %+v since %v", c.aside, c.before, got.Inquiry.Lack, got.Tries.Since)
 		}
 	}
 }
