@@ -183,7 +183,7 @@ func nothingTwice(t *testing.T, pods map[string]allocation.Pod) {
 	t.Helper()
 	cpus, devices := cpuset.New(), sets.New[string]()
 	for name, p := range pods {
-		own := allocation.TakenBy(p)
+		own := allocation.HoldingsOf(p)
 		if both := cpus.Intersection(own.CPUs()); !both.IsEmpty() {
 			t.Errorf("CPUs %s are assigned twice, to %s too", both, name)
 		}

@@ -267,7 +267,7 @@ func (m *migrant) containers() map[string]allocation.Container {
 func (m *migrant) sound() error {
 	taken, devices := cpuset.New(), sets.New[string]()
 	for _, pod := range assignedState(m.t, m.Node).Pods {
-		own := allocation.TakenBy(pod)
+		own := allocation.HoldingsOf(pod)
 		if both := taken.Intersection(own.CPUs()); !both.IsEmpty() {
 			return fmt.Errorf("CPUs %s are assigned twice", both)
 		}

@@ -131,7 +131,7 @@ func newZones(c *Cluster, of NodeConfig) *nrt.Writer {
 			f := nrt.Facts{
 				Machine: h.Machine, Policy: n.Rules.Policy, Scope: n.Rules.Scope,
 				Memory: h.Memory, Inventory: of.Inventory(),
-				Held: allocation.TakenBy(of.Store.State().List()...), Pods: all,
+				Held: allocation.HoldingsOf(of.Store.State().List()...), Pods: all,
 				Undecided: undecided,
 			}
 			if h.CPUs != nil {

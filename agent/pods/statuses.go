@@ -188,7 +188,7 @@ func (s *Statuses) ShutdownFacts(assigned *store.Store) shutdown.PodFacts {
 		Left: func(uid types.UID) bool {
 			state := assigned.State()
 			return s.Left(uid) || s.Runs(uid) || !state.Pods[uid].IsEmpty() ||
-				slices.ContainsFunc(state.Owed, func(o allocation.Owed) bool { return o.UID == uid })
+				slices.ContainsFunc(state.PendingReleases, func(o allocation.PendingRelease) bool { return o.UID == uid })
 		},
 		Changed: mailbox.Subscribe(s.Changes(), assigned.Changes()),
 		Synced:  s.Synced,

@@ -127,7 +127,7 @@ func holdings(t *testing.T, root string, pods []v1.Pod) map[string]string {
 		if !found || held.CPUs().Size() != 2 {
 			t.Fatalf("pod %s holds CPUs %s; want 2", p.Name, held.CPUs())
 		}
-		devices := allocation.TakenBy(held).Devices()
+		devices := allocation.HoldingsOf(held).Devices()
 		out[p.Name] = fmt.Sprint(held.CPUs(), devices)
 	}
 	return out

@@ -42,7 +42,7 @@ type Facts struct {
 	Memory    *memory.Static
 	Inventory devicemanager.Inventory
 	// Held counts what pods hold of all that, also by resource claims.
-	Held allocation.Taken
+	Held allocation.Holdings
 	// Pods include their statuses.
 	Pods []*v1.Pod
 	// Undecided are pods that are bound to the node and not yet included in the amounts, but may be

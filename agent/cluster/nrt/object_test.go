@@ -48,7 +48,7 @@ func known(t *testing.T) Facts {
 			}},
 			"example.com/away": {Devices: []*devicemanager.Device{device("0", true, 1)}},
 		}},
-		Held: allocation.Taken{
+		Held: allocation.Holdings{
 			allocation.CPUs(cpuset.New(1, 2, 33, 8)),
 			allocation.Memory{{
 				Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 3 * gib,
@@ -88,7 +88,7 @@ func TestClaimedDevicesAreNotFree(t *testing.T) {
 		{Driver: "gpu.nvidia.com", Name: "gpu-1-mig", Place: claim.Place{UUID: "MIG-1", Parent: "GPU-b"}},
 		{Driver: "gpu.nvidia.com", Name: "gpu-3", Admin: true, Place: claim.Place{UUID: "GPU-d"}},
 	}}}
-	f.Held = allocation.TakenBy(allocation.Pod{UID: "p", Containers: map[string]allocation.Container{
+	f.Held = allocation.HoldingsOf(allocation.Pod{UID: "p", Containers: map[string]allocation.Container{
 		"main": allocation.Container{}.With(claims)}})
 	var got []string
 	for _, z := range Object(owner, f).Zones {
@@ -143,7 +143,7 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 	}
 	f.CPUs, f.Isolated, f.Memory = cpuset.New(), cpuset.New(), nil
 	f.Inventory = devicemanager.Inventory{}
-	f.Held = allocation.Taken{}
+	f.Held = allocation.Holdings{}
 	if got, want := story(&v1alpha2.NodeResourceTopology{Zones: Object(owner, f).Zones[:1]}), `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
   cpu 16 16 16
   hugepages-1Gi 4Gi 4Gi 4Gi

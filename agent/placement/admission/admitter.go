@@ -105,8 +105,8 @@ func (a *admitter) do(ctx context.Context, e *line.Entry, f record.Effect) {
 		a.preempt(ctx, f.Decision)
 	case record.Free:
 		a.changes.freed = true
-	case record.Unhear:
-		a.unhear(e, f)
+	case record.Silence:
+		a.silence(e, f)
 	default:
 		panic(fmt.Sprintf("admission: effect %T", f))
 	}
@@ -249,8 +249,8 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	}
 }
 
-// unhear keeps the pods in line from waiting for a plugin that did not answer about a pod in time.
-func (a *admitter) unhear(about *line.Entry, f record.Unhear) {
+// silence keeps the pods in line from waiting for a plugin that did not answer about a pod in time.
+func (a *admitter) silence(about *line.Entry, f record.Silence) {
 	for _, o := range a.pods.Order {
 		resource := f.Key.Resource
 		if o.State != record.Behind || o.Least[resource] == 0 || o.Preferences.Silent.Has(resource) {
@@ -260,7 +260,7 @@ func (a *admitter) unhear(about *line.Entry, f record.Unhear) {
 			Container: o.FirstWith(resource), Resource: resource,
 		}
 		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(about.Pod), f.Err)
-		a.pods.Set(o, o.Unheard(key, err))
+		a.pods.Set(o, o.Unadvised(key, err))
 		a.cfg.Unadvised(o.Pod, key, err)
 	}
 }

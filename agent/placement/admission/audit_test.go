@@ -71,7 +71,7 @@ func audit(t testing.TB, q *Queue) {
 		}
 	}
 	owed := sets.New[types.UID]()
-	for _, o := range q.admitter.pods.Stored.Owed {
+	for _, o := range q.admitter.pods.Stored.PendingReleases {
 		owed.Insert(o.Entry())
 	}
 	auditRecords(t, q.admitter.pods)
@@ -114,7 +114,7 @@ func wanting(resources []string) *v1.Pod {
 	return podtest.New("", podtest.Containers("main "+strings.Join(resources, "=1 ")+"=1"))
 }
 
-func takenOnly(taken allocation.Taken) allocation.Room {
+func takenOnly(taken allocation.Holdings) allocation.Room {
 	return allocation.Room{View: allocation.View{Taken: taken}}
 }
 
@@ -148,14 +148,14 @@ func (q *Queue) recounted(e *line.Entry, counts func(*line.Entry) (counts, recor
 			held = append(held, p)
 		}
 	}
-	for _, o := range q.admitter.pods.Stored.Owed {
+	for _, o := range q.admitter.pods.Stored.PendingReleases {
 		if unknown {
 			held = append(held, allocation.Pod{Containers: map[string]allocation.Container{
 				"gone": {allocation.Devices{{Resource: o.Resource, IDs: o.IDs}}},
 			}})
 		}
 	}
-	room.Taken = allocation.TakenBy(held...)
+	room.Taken = allocation.HoldingsOf(held...)
 	return room
 }
 
@@ -247,7 +247,7 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		for _, wrong := range []allocation.Entry{
 			{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
 			{Assigned: e.Assigned},
-			{Assigned: e.Assigned, Requests: e.Requests, Standing: allocation.Terminating},
+			{Assigned: e.Assigned, Requests: e.Requests, Hold: allocation.Terminating},
 		} {
 			d.queue.admitter.pods.Ledger = right.With("a", wrong)
 			found := &finds{TB: t}

@@ -95,7 +95,7 @@ func (c *calls) reread(ctx context.Context, what decide.Stale) record.Event {
 // drop has the store drop the pod.
 func (c *calls) drop(ctx context.Context, stored allocation.Pod) record.Event {
 	return record.Dropped{Err: c.cfg.Store.Commit(ctx, allocation.Change{
-		Drop: stored.UID, Owe: allocation.Owes(stored, allocation.Pod{}, c.cfg.mayWant),
+		Drop: stored.UID, Releases: allocation.ReleasesOf(stored, allocation.Pod{}, c.cfg.mayWant),
 	})}
 }
 
@@ -122,7 +122,7 @@ func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod
 	same := reflect.DeepEqual(reserved, stored) || reserved.IsEmpty() && stored.IsEmpty()
 	if err == nil && !same {
 		change := allocation.Change{
-			Put: reserved, Owe: allocation.Owes(stored, reserved, c.cfg.mayWant),
+			Put: reserved, Releases: allocation.ReleasesOf(stored, reserved, c.cfg.mayWant),
 		}
 		if err = c.cfg.Store.Commit(ctx, change); err != nil {
 			err = fmt.Errorf("%w: %w", record.ErrCommit, err)

@@ -353,14 +353,14 @@ func TestSilentPluginKeepsOnlyItsOwnLine(t *testing.T) {
 	})
 }
 
-// A guess goes to whom it is given, also while its pod's turn is over and it is asked what it needs.
-func TestGivenGuessesAreNobodyElses(t *testing.T) {
+// A place is its pod's alone, also while the API server is asked what the pod needs.
+func TestPlacesAreExclusive(t *testing.T) {
 	for range 10 { // whether the answer is seen alone is random
-		bubble(t, testGivenGuess)
+		bubble(t, testExclusivePlace)
 	}
 }
 
-func testGivenGuess(t *testing.T, dir string) {
+func testExclusivePlace(t *testing.T, dir string) {
 	p, n := newPairs(3), newNeeds()
 	p.takes = 100 * time.Millisecond
 	n.set("first", lacksKey)
@@ -384,7 +384,7 @@ func testGivenGuess(t *testing.T, dir string) {
 	if state := pods.Find("asked").State; state != record.Inquiring {
 		t.Fatalf("the pod that was asked about is %s", state)
 	}
-	if allocation.TakenBy(has).Overlaps(allocation.TakenBy(first)) {
-		t.Errorf("first has CPUs %s, and another still guesses %s", first.CPUs(), has.CPUs())
+	if allocation.HoldingsOf(has).Overlaps(allocation.HoldingsOf(first)) {
+		t.Errorf("first has CPUs %s, and another has %s", first.CPUs(), has.CPUs())
 	}
 }

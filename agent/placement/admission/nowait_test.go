@@ -214,8 +214,8 @@ func TestOwedDevicesOfOthersKeepNobody(t *testing.T) {
 // heard has the plugin have heard of all releases.
 func (d *desk) heard() {
 	d.t.Helper()
-	for _, o := range d.store.State().Owed {
-		if err := d.store.Commit(d.t.Context(), allocation.Change{Settle: o}); err != nil {
+	for _, o := range d.store.State().PendingReleases {
+		if err := d.store.Commit(d.t.Context(), allocation.Change{Released: o}); err != nil {
 			d.t.Fatal(err)
 		}
 	}

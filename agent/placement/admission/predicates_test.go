@@ -174,7 +174,7 @@ func TestPortsOfSeveral(t *testing.T) {
 	p := pod("a", "cpu=1")
 	p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
 	port := podspec.HostPorts(p)
-	goes := &allocation.Entry{Standing: allocation.Terminating, Ports: port}
+	goes := &allocation.Entry{Hold: allocation.Terminating, Ports: port}
 	stays := &allocation.Entry{Ports: port}
 	for _, tt := range []struct {
 		others []*allocation.Entry

@@ -89,7 +89,7 @@ func (s *sums) add(g *grant) {
 // owed checks that nobody is given what plugins are still to hear of, and that plugins that are well
 // have heard of it. It is not free.
 func (w *walk) owed(all *sums) {
-	for _, o := range w.desk.store.State().Owed {
+	for _, o := range w.desk.store.State().PendingReleases {
 		at := slices.Index(stepResources[:], o.Resource)
 		of, known := w.plugins.Inventory().Resources[o.Resource]
 		well := known && of.Connected && !w.plugins.refuses[at].Load() && !w.broken &&
@@ -105,7 +105,7 @@ func (w *walk) owed(all *sums) {
 				o.Resource, o.IDs, o.UID)
 		}
 		for _, e := range w.desk.queue.admitter.pods.Order {
-			had := allocation.TakenBy(e.Has.Pod).Devices()[o.Resource]
+			had := allocation.HoldingsOf(e.Has.Pod).Devices()[o.Resource]
 			if had.HasAny(o.IDs...) && !e.Claims() && !e.Runs {
 				w.failf("%s is given %v of %s, which are owed to its plugin", e.Pod.UID, had, o.Resource)
 			}
@@ -115,7 +115,7 @@ func (w *walk) owed(all *sums) {
 
 // owes reports whether a plugin is still to hear of devices that the pod may want.
 func (w *walk) owes(t *tenant) bool {
-	return slices.ContainsFunc(w.desk.store.State().Owed, func(o allocation.Owed) bool {
+	return slices.ContainsFunc(w.desk.store.State().PendingReleases, func(o allocation.PendingRelease) bool {
 		return t.wants(slices.Index(stepResources[:], o.Resource))
 	})
 }

@@ -367,7 +367,7 @@ func (w *walk) mayWait(t *tenant) (no string) {
 				return ""
 			}
 		}
-		if len(w.desk.store.State().Owed) > 0 {
+		if len(w.desk.store.State().PendingReleases) > 0 {
 			return ""
 		}
 		return "nobody terminates"

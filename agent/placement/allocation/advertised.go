@@ -14,7 +14,7 @@ import (
 // it (Counts), and otherwise left aside: it is a scheduler extender's.
 func (v View) IsForeign(name string) bool {
 	if v.Advertised == nil || v.Inventory.Knows(name) ||
-		v.Taken.Devices()[name].Len() > 0 || TakenBy(v.Own).Devices()[name].Len() > 0 {
+		v.Taken.Devices()[name].Len() > 0 || HoldingsOf(v.Own).Devices()[name].Len() > 0 {
 		return false
 	}
 	amount, has := v.Advertised[v1.ResourceName(name)]

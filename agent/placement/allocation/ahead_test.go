@@ -10,7 +10,7 @@ import (
 // the pod had no place. Node 0 has CPUs 0-3 and 8-11, of which 0 is reserved, gpu-0 and gpu-1.
 func TestPlanLooksAhead(t *testing.T) {
 	others := func(cpus, gpu string) func(*View) {
-		return func(v *View) { v.Taken = TakenBy(own(cpus, gpu, true)) }
+		return func(v *View) { v.Taken = HoldingsOf(own(cpus, gpu, true)) }
 	}
 	const nowhere = "TopologyAffinityError: Resources cannot be allocated with Topology locality"
 	for name, test := range map[string]struct {
@@ -53,7 +53,7 @@ func TestPlanLooksAhead(t *testing.T) {
 		"what it had is left behind": { // it asks for a GPU, and only node 0 has one
 			policy: topology.SingleNUMANode,
 			change: func(v *View) {
-				v.Taken = TakenBy(own("1-3", "gpu-2", true))
+				v.Taken = HoldingsOf(own("1-3", "gpu-2", true))
 				v.Inventory.Resources["example.com/gpu"] = gpus(0, 0, 1)
 			},
 			pod:  []string{"init! cpu=1 gpu=1", "main cpu=6"},
@@ -99,7 +99,7 @@ func TestPlanLooksAhead(t *testing.T) {
 			policy: topology.SingleNUMANode,
 			change: func(v *View) {
 				*v = withMemory(t, *v, 10, 2)
-				v.Taken = TakenBy(holds("other", "0 4Gi"))
+				v.Taken = HoldingsOf(holds("other", "0 4Gi"))
 			},
 			pod: []string{"a! cpu=1 memory=1Gi", "b! cpu=1 memory=6Gi", "c! cpu=1 memory=7Gi",
 				"main cpu=1 memory=4Gi"},

@@ -69,9 +69,9 @@ func TestCPUsOfDrivers(t *testing.T) {
 }
 
 func TestHolderOf(t *testing.T) {
-	own := Taken{}.With(CPUs(cpuset.New(1, 2)))
+	own := Holdings{}.With(CPUs(cpuset.New(1, 2)))
 	l := Ledger{}.With("a", Entry{Assigned: own}).With("a", Entry{Name: "ns/a", Assigned: own})
-	l = l.With("b", Entry{Name: "ns/b", Assigned: Taken{}.With(CPUs(cpuset.New(3)))})
+	l = l.With("b", Entry{Name: "ns/b", Assigned: Holdings{}.With(CPUs(cpuset.New(3)))})
 	if a, none := l.HolderOf(cpuset.New(2, 4)), l.HolderOf(cpuset.New(4)); a != "ns/a" || none != "" {
 		t.Errorf("%q, %q", a, none)
 	}
@@ -101,7 +101,7 @@ func TestMemoryOfClaims(t *testing.T) {
 	pods := []Pod{{UID: "a", Containers: map[string]Container{"x": one, "y": one}}}
 	pods = append(pods, pods[0])
 	want := []memory.Block{{Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 2 * gi}}
-	if diff := cmp.Diff(want, TakenBy(pods...).Memory(), cmp.Comparer(func(a, b topology.NodeSet) bool {
+	if diff := cmp.Diff(want, HoldingsOf(pods...).Memory(), cmp.Comparer(func(a, b topology.NodeSet) bool {
 		return a == b
 	})); diff != "" {
 		t.Errorf("-want +got\n%s", diff)

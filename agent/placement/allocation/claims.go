@@ -38,7 +38,7 @@ type PodClaims struct {
 
 var claimKind = kind{
 	name: "claims", since: 4, none: noCounts{}, provide: newClaims,
-	sum:   func(pods []Pod) tally { return claimUIDsOf(pods) },
+	sum:   func(pods []Pod) total { return claimUIDsOf(pods) },
 	needs: func(pod *v1.Pod, c *v1.Container) bool { return len(wantedClaims(pod, c, nil)) > 0 },
 	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) {
@@ -175,20 +175,20 @@ func (claimUIDs) Kind() string { return claimKind.name }
 
 func (c claimUIDs) empty() bool { return c.Len() == 0 }
 
-func (c claimUIDs) equal(o Taken) bool { return c.Equal(find(o, claimUIDs{}).Set) }
+func (c claimUIDs) equal(o Holdings) bool { return c.Equal(find(o, claimUIDs{}).Set) }
 
-func (claimUIDs) overlaps(Taken) bool { return false }
+func (claimUIDs) overlaps(Holdings) bool { return false }
 
 // noCounts counts nothing: no pod takes a claim from another one.
 type noCounts struct{}
 
-func (n noCounts) change(_, _ Taken) counts { return n }
+func (n noCounts) change(_, _ Holdings) counts { return n }
 
-func (noCounts) taken([]string) tally { return claimUIDs{} }
+func (noCounts) taken([]string) total { return claimUIDs{} }
 
-func (noCounts) firm(sum, Taken, string) int { return 0 }
+func (noCounts) lasting(sum, Holdings, string) int { return 0 }
 
-func (noCounts) conflict(Taken) string { return "" }
+func (noCounts) conflict(Holdings) string { return "" }
 
 // claimProvider hands out what the scheduler has allocated.
 type claimProvider struct{ draft *draft }

@@ -42,7 +42,7 @@ func TestPlanPrefersCloseNodes(t *testing.T) {
 			v := View{
 				Machine: m, CPUs: static, Options: test.options,
 				Rules: topology.Rules{Policy: topology.Restricted},
-				Taken: TakenBy(),
+				Taken: HoldingsOf(),
 			}
 			if got := story(v.Plan(podOfContainers("main cpu=3"), nil)); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)

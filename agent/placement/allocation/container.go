@@ -77,12 +77,12 @@ func (p Pod) IsEmpty() bool {
 	return true
 }
 
-// Taken sums the holdings of pods: at most one tally per kind, none empty, in the order of the
+// Holdings sums the holdings of pods: at most one total per kind, none empty, in the order of the
 // kinds. It is never written to.
-type Taken []tally
+type Holdings []total
 
-// TakenBy returns what the pods hold together.
-func TakenBy(pods ...Pod) (out Taken) {
+// HoldingsOf returns what the pods hold together.
+func HoldingsOf(pods ...Pod) (out Holdings) {
 	for _, k := range kinds {
 		if t := k.sum(pods); !t.empty() {
 			out = append(out, t)
@@ -91,17 +91,17 @@ func TakenBy(pods ...Pod) (out Taken) {
 	return out
 }
 
-// With returns Taken with this tally instead of its present one of that kind.
-func (t Taken) With(one tally) Taken { return replaced(t, one) }
+// With returns Holdings with this total instead of its present one of that kind.
+func (t Holdings) With(one total) Holdings { return replaced(t, one) }
 
-func (t Taken) equal(o Taken) bool {
-	return len(t) == len(o) && !slices.ContainsFunc(t, func(one tally) bool { return !one.equal(o) })
+func (t Holdings) equal(o Holdings) bool {
+	return len(t) == len(o) && !slices.ContainsFunc(t, func(one total) bool { return !one.equal(o) })
 }
 
 // Overlaps reports whether both cannot be held at the same time. Memory on a common node overlaps
 // even if there is enough for both.
-func (t Taken) Overlaps(other Taken) bool {
-	return slices.ContainsFunc(t, func(one tally) bool { return one.overlaps(other) })
+func (t Holdings) Overlaps(other Holdings) bool {
+	return slices.ContainsFunc(t, func(one total) bool { return one.overlaps(other) })
 }
 
 // sum counts what pods hold, by kind in the order of the kinds; nil: nothing. It is an immutable
@@ -109,7 +109,7 @@ func (t Taken) Overlaps(other Taken) bool {
 type sum []counts
 
 // change returns the sum after one pod's holdings changed from had to has.
-func (s sum) change(had, has Taken) sum {
+func (s sum) change(had, has Holdings) sum {
 	var out sum
 	for i, k := range kinds {
 		before, after := indexOf(had, k.name), indexOf(has, k.name)
@@ -138,7 +138,7 @@ func (s sum) copied() sum {
 }
 
 // taken returns everything that is counted, but only the devices of the given resources.
-func (s sum) taken(resources []string) (out Taken) {
+func (s sum) taken(resources []string) (out Holdings) {
 	for _, c := range s {
 		if t := c.taken(resources); !t.empty() {
 			out = append(out, t)
@@ -148,7 +148,7 @@ func (s sum) taken(resources []string) (out Taken) {
 }
 
 // conflict describes what own has that another pod has and only one can have; "": nothing.
-func (s sum) conflict(own Taken) string {
+func (s sum) conflict(own Holdings) string {
 	var out []string
 	for _, c := range s {
 		if text := c.conflict(own); text != "" {

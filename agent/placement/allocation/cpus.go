@@ -20,7 +20,7 @@ var noCPUs = CPUs(cpuset.New())
 
 var cpuKind = kind{
 	name: "cpus", since: 1, none: cpuCounts(nil), provide: newCPUs,
-	sum: func(pods []Pod) tally { return CPUs(exclusiveOf(pods)) },
+	sum: func(pods []Pod) total { return CPUs(exclusiveOf(pods)) },
 	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		cpus := cpumanager.ExclusiveOf(pod)
 		return func(c *v1.Container) (items, bytes uint64) { return uint64(cpus(c)), 0 }
@@ -55,9 +55,9 @@ func (c CPUs) parts() []string { return []string{"CPUs " + c.String()} }
 // MarshalJSON writes a list in the kernel's syntax.
 func (c CPUs) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
-func (c CPUs) equal(o Taken) bool { return c.set().Equals(o.CPUs()) }
+func (c CPUs) equal(o Holdings) bool { return c.set().Equals(o.CPUs()) }
 
-func (c CPUs) overlaps(o Taken) bool { return !c.set().Intersection(o.CPUs()).IsEmpty() }
+func (c CPUs) overlaps(o Holdings) bool { return !c.set().Intersection(o.CPUs()).IsEmpty() }
 
 // CPUs returns the container's exclusive CPUs.
 func (c Container) CPUs() cpuset.CPUSet { return find(c, noCPUs).set() }
@@ -69,7 +69,7 @@ func (p Pod) CPUs() cpuset.CPUSet { return exclusiveOf([]Pod{p}) }
 func (s State) CPUs() cpuset.CPUSet { return exclusiveOf(s.List()) }
 
 // CPUs returns the exclusive CPUs.
-func (t Taken) CPUs() cpuset.CPUSet { return find(t, noCPUs).set() }
+func (t Holdings) CPUs() cpuset.CPUSet { return find(t, noCPUs).set() }
 
 // exclusiveOf makes a single union, as each union copies all of its sets.
 func exclusiveOf(pods []Pod) cpuset.CPUSet {
@@ -85,7 +85,7 @@ func exclusiveOf(pods []Pod) cpuset.CPUSet {
 // cpuCounts is the number of pods that hold a CPU, by CPU id.
 type cpuCounts []uint16
 
-func (n cpuCounts) change(had, has Taken) counts {
+func (n cpuCounts) change(had, has Holdings) counts {
 	out := slices.Clone(n)
 	for _, id := range has.CPUs().UnsortedList() {
 		if more := id + 1 - len(out); more > 0 {
@@ -99,7 +99,7 @@ func (n cpuCounts) change(had, has Taken) counts {
 	return out
 }
 
-func (n cpuCounts) taken([]string) tally {
+func (n cpuCounts) taken([]string) total {
 	var cpus []int
 	for id, pods := range n {
 		if pods > 0 {
@@ -109,20 +109,20 @@ func (n cpuCounts) taken([]string) tally {
 	return CPUs(cpuset.New(cpus...))
 }
 
-func (n cpuCounts) firm(lasting sum, own Taken, resource string) (firm int) {
+func (n cpuCounts) lasting(lasting sum, own Holdings, resource string) (count int) {
 	if resource != string(v1.ResourceCPU) {
 		return 0
 	}
 	last := find(lasting, cpuCounts(nil))
 	for _, id := range own.CPUs().UnsortedList() {
 		if n[id] == last[id] {
-			firm++
+			count++
 		}
 	}
-	return firm
+	return count
 }
 
-func (n cpuCounts) conflict(own Taken) string {
+func (n cpuCounts) conflict(own Holdings) string {
 	var both []int
 	for _, id := range own.CPUs().UnsortedList() {
 		if id < len(n) && n[id] > 0 {

@@ -34,7 +34,7 @@ func newDevices(d *draft) provider {
 	}
 	for c := range podspec.Containers(d.pod) {
 		for _, one := range (claimProvider{d}).wanted(c) {
-			p.owners = p.owners.change(nil, Taken{hardware(one.hardware())}).(owners)
+			p.owners = p.owners.change(nil, Holdings{hardware(one.hardware())}).(owners)
 		}
 	}
 	for resource, ids := range d.view.Taken.Devices() {

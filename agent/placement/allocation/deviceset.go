@@ -35,11 +35,11 @@ type DeviceSet struct {
 
 var deviceKind = kind{
 	name: "devices", since: 1, first: true, none: deviceCounts(nil), provide: newDevices,
-	sum:    func(pods []Pod) tally { return deviceIDsOf(pods) },
-	needs:  func(pod *v1.Pod, c *v1.Container) bool { return len(podspec.DeviceRequests(pod, c)) > 0 },
-	owes:   owesDevices,
-	owed:   func(o Owed) tally { return DeviceIDs{o.Resource: sets.New(o.IDs...)} },
-	decode: decodeDevices,
+	sum:       func(pods []Pod) total { return deviceIDsOf(pods) },
+	needs:     func(pod *v1.Pod, c *v1.Container) bool { return len(podspec.DeviceRequests(pod, c)) > 0 },
+	releases:  releasesDevices,
+	releasing: func(o PendingRelease) total { return DeviceIDs{o.Resource: sets.New(o.IDs...)} },
+	decode:    decodeDevices,
 	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) {
 			for _, r := range podspec.DeviceRequests(pod, c) {
@@ -200,16 +200,16 @@ func deviceIDsOf(pods []Pod) DeviceIDs {
 	return out
 }
 
-// Kind implements tally.
+// Kind implements total.
 func (DeviceIDs) Kind() string { return deviceKind.name }
 
 func (d DeviceIDs) empty() bool { return len(d) == 0 }
 
-func (d DeviceIDs) equal(o Taken) bool {
+func (d DeviceIDs) equal(o Holdings) bool {
 	return maps.EqualFunc(d, o.Devices(), sets.Set[string].Equal)
 }
 
-func (d DeviceIDs) overlaps(o Taken) bool {
+func (d DeviceIDs) overlaps(o Holdings) bool {
 	others := o.Devices()
 	for resource, ids := range d {
 		for id := range others[resource] {
@@ -222,10 +222,10 @@ func (d DeviceIDs) overlaps(o Taken) bool {
 }
 
 // Devices returns the ids of devices, by resource.
-func (t Taken) Devices() DeviceIDs { return find(t, DeviceIDs(nil)) }
+func (t Holdings) Devices() DeviceIDs { return find(t, DeviceIDs(nil)) }
 
-// WithoutDevices returns Taken without these devices.
-func (t Taken) WithoutDevices(ids map[string]sets.Set[string]) Taken {
+// WithoutDevices returns Holdings without these devices.
+func (t Holdings) WithoutDevices(ids map[string]sets.Set[string]) Holdings {
 	left := maps.Clone(t.Devices())
 	for resource, gone := range ids {
 		if left[resource] = left[resource].Difference(gone); left[resource].Len() == 0 {
@@ -238,7 +238,7 @@ func (t Taken) WithoutDevices(ids map[string]sets.Set[string]) Taken {
 // deviceCounts is the number of pods that hold a device, by resource and id.
 type deviceCounts map[string]shards[string, int]
 
-func (n deviceCounts) change(had, has Taken) counts {
+func (n deviceCounts) change(had, has Holdings) counts {
 	out := make(deviceCounts, len(n)+1)
 	maps.Copy(out, n)
 	before, after := had.Devices(), has.Devices()
@@ -260,7 +260,7 @@ func (n deviceCounts) change(had, has Taken) counts {
 	return out
 }
 
-func (n deviceCounts) taken(resources []string) tally {
+func (n deviceCounts) taken(resources []string) total {
 	out := DeviceIDs{}
 	for _, resource := range resources {
 		if ids := n[resource]; ids.size > 0 {
@@ -273,18 +273,18 @@ func (n deviceCounts) taken(resources []string) tally {
 	return out
 }
 
-func (n deviceCounts) firm(lasting sum, own Taken, resource string) (firm int) {
+func (n deviceCounts) lasting(lasting sum, own Holdings, resource string) (count int) {
 	all, last := n[resource], find(lasting, deviceCounts(nil))[resource]
 	for id := range own.Devices()[resource] {
 		pods, _ := all.get(id)
 		if lasting, _ := last.get(id); pods == lasting {
-			firm++
+			count++
 		}
 	}
-	return firm
+	return count
 }
 
-func (n deviceCounts) conflict(own Taken) string {
+func (n deviceCounts) conflict(own Holdings) string {
 	var out []string
 	for _, resource := range slices.Sorted(maps.Keys(own.Devices())) {
 		both := sets.New[string]()

@@ -15,25 +15,25 @@
 // of the same thing:
 //
 //	Holding   what one container holds    in Container   JSON, answers, text
-//	tally     what some pods hold         in Taken       do two pods overlap?
-//	counts    how many pods hold an item  in the Ledger  taken, firm, in conflict
+//	total     what some pods hold         in Holdings    do two pods overlap?
+//	counts    how many pods hold an item  in the Ledger  taken, lasting, in conflict
 //	provider  what a plan can hand out    in a draft     ask, keep, offer, choose
 //
-// Container and Taken are lists in the order of the table. All code that is not about one kind
-// loops over them; code about one kind uses its typed accessors (Container.CPUs, Taken.Devices,
+// Container and Holdings are lists in the order of the table. All code that is not about one kind
+// loops over them; code about one kind uses its typed accessors (Container.CPUs, Holdings.Devices,
 // ...), and so does code outside this package. Whether pods can share an item is decided in
 // overlaps and conflict, whether a plugin or a driver has to answer first in the interface
-// answered, and whether it has to be told of a release in owes.
+// answered, and whether it has to be told of a release in releases.
 //
 //   - A resource claim: a Holding that refers to the claim by name and has the driver's answer,
-//     which intent drops; overlaps is false and conflict empty, as pods share claims; owes names
+//     which intent drops; overlaps is false and conflict empty, as pods share claims; releases names
 //     the claim, and the driver unprepares it once no pod holds it. kinds_test.go takes such a kind
 //     the whole way.
 //   - Requests and limits of a resized container: a Holding of quantities that never overlaps; its
 //     provider chooses what the spec requests and keeps what was allocated. Entry.Requests is what
 //     counts against the node.
 //
-// The kind hardware has no holdings: its tally follows from devices and claims, so that hardware that
+// The kind hardware has no holdings: its total follows from devices and claims, so that hardware that
 // a driver and a device plugin both hand out has one owner.
 //
 // Two rooms keep assignments:

@@ -15,8 +15,8 @@ import (
 // hold, and is no holding itself.
 var hardwareKind = kind{
 	name: "hardware", none: owners{},
-	sum: func(pods []Pod) tally { return hardwareOf(pods) },
-	owed: func(o Owed) tally {
+	sum: func(pods []Pod) total { return hardwareOf(pods) },
+	releasing: func(o PendingRelease) total {
 		return hardwareOf([]Pod{{Namespace: o.Namespace, Name: o.Name, Containers: map[string]Container{
 			"": {Devices{{Resource: o.Resource, IDs: o.IDs}}}}}})
 	},
@@ -83,23 +83,23 @@ func (c Claim) hardware() (out []owner) {
 	return out
 }
 
-// Kind implements tally.
+// Kind implements total.
 func (hardware) Kind() string { return hardwareKind.name }
 
 func (h hardware) empty() bool { return len(h) == 0 }
 
-func (h hardware) equal(o Taken) bool {
+func (h hardware) equal(o Holdings) bool {
 	return slices.EqualFunc(h, find(o, hardware(nil)), func(a, b owner) bool { return a.compare(b) == 0 })
 }
 
 // overlaps reports whether one has by claim what the other has from a plugin.
-func (h hardware) overlaps(o Taken) bool {
+func (h hardware) overlaps(o Holdings) bool {
 	others := o.owners()
 	return slices.ContainsFunc(h, func(one owner) bool { return others.other(one) != "" })
 }
 
 // owners are the devices that pods have, by each of their keys, with the number of pods. It is
-// immutable. It is a tally too, so that a lookup needs no copy.
+// immutable. It is a total too, so that a lookup needs no copy.
 type owners struct {
 	by     shards[string, []owned] // the lists are never written to
 	claims int                     // of claims' devices, each as often as a pod has it
@@ -110,7 +110,7 @@ type owned struct {
 	pods int
 }
 
-func (n owners) change(had, has Taken) counts {
+func (n owners) change(had, has Holdings) counts {
 	before, after := find(had, hardware(nil)), find(has, hardware(nil))
 	for _, o := range after {
 		if _, kept := slices.BinarySearchFunc(before, o, owner.compare); !kept {
@@ -162,24 +162,24 @@ func (n owners) other(o owner) string {
 	return ""
 }
 
-func (n owners) taken([]string) tally { return n }
+func (n owners) taken([]string) total { return n }
 
-func (owners) firm(sum, Taken, string) int { return 0 }
+func (owners) lasting(sum, Holdings, string) int { return 0 }
 
 // conflict is empty: two pods that run keep what they have.
-func (owners) conflict(Taken) string { return "" }
+func (owners) conflict(Holdings) string { return "" }
 
-// Kind implements tally.
+// Kind implements total.
 func (owners) Kind() string { return hardwareKind.name }
 
 func (n owners) empty() bool { return n.by.size == 0 }
 
-func (n owners) equal(o Taken) bool { return n.empty() && o.owners().empty() }
+func (n owners) equal(o Holdings) bool { return n.empty() && o.owners().empty() }
 
-func (n owners) overlaps(Taken) bool { return false }
+func (n owners) overlaps(Holdings) bool { return false }
 
-// owners returns the owners of what is taken.
-func (t Taken) owners() owners {
+// owners returns the owners of what is held.
+func (t Holdings) owners() owners {
 	if n := find(t, owners{}); !n.empty() {
 		return n
 	}
@@ -188,7 +188,7 @@ func (t Taken) owners() owners {
 
 // ByClaims says, for people and by id, which of the resource's devices are the same hardware as devices
 // that claims have.
-func (t Taken) ByClaims(r devicemanager.Resource) map[string]string { return t.owners().claimed(r) }
+func (t Holdings) ByClaims(r devicemanager.Resource) map[string]string { return t.owners().claimed(r) }
 
 // claimed says, by id, which of the resource's devices are the same hardware as devices of claims.
 func (n owners) claimed(r devicemanager.Resource) map[string]string {
@@ -233,7 +233,7 @@ func (p claimProvider) owned(wants Claims) error {
 		for _, set := range c.Devices() {
 			if set.Answer != nil {
 				held := Container{Devices{set}}.hardware(", which container " + name + " has,")
-				all = all.change(nil, Taken{hardware(held)}).(owners)
+				all = all.change(nil, Holdings{hardware(held)}).(owners)
 			}
 		}
 	}

@@ -32,8 +32,8 @@ func useOf(at ...claim.Place) claim.Use {
 }
 
 // holder is another pod with these holdings.
-func holder(held ...Holding) Taken {
-	return TakenBy(Pod{UID: "other", Namespace: "ml", Name: "other",
+func holder(held ...Holding) Holdings {
+	return HoldingsOf(Pod{UID: "other", Namespace: "ml", Name: "other",
 		Containers: map[string]Container{"main": held}})
 }
 
@@ -54,7 +54,7 @@ func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
 	for _, c := range []struct {
 		name, want string // the device; else part of the message
 		policy     topology.Policy
-		other      Taken
+		other      Holdings
 		own        []claim.Use
 		chosen     string
 	}{
@@ -102,7 +102,7 @@ func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
 // A claim with a device that somebody has from a plugin is refused, with words that name both. One with
 // administrative access takes nothing from anybody, and a claim that the pod has already stays.
 func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
-	given := func(id, address string) Taken {
+	given := func(id, address string) Holdings {
 		return holder(Devices{{Resource: "nvidia.com/gpu", IDs: []string{id}, Addresses: []string{address}}})
 	}
 	const pci = "0000:1b:00.0"
@@ -113,7 +113,7 @@ func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
 	answered := Devices{{Resource: "nvidia.com/gpu", IDs: []string{"GPU-0"}, Answer: []byte{}}}
 	for _, c := range []struct {
 		name  string
-		other Taken
+		other Holdings
 		own   Container
 		use   claim.Use
 		why   string // "": it is not refused
@@ -133,8 +133,8 @@ func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
 			use: useOf(claim.Place{UUID: "MIG-1", Parent: "GPU-0", PCI: pci}), why: "partition of"},
 		{name: "another partition", other: given("MIG-2", pci),
 			use: useOf(claim.Place{UUID: "MIG-1", Parent: "GPU-0", PCI: pci})},
-		{name: "owed to a plugin", other: Owed{Namespace: "ml", Name: "gone", Resource: "nvidia.com/gpu",
-			IDs: []string{"GPU-0"}}.Taken(), use: useOf(claim.Place{UUID: "GPU-0"}), why: "pod ml/gone"},
+		{name: "owed to a plugin", other: PendingRelease{Namespace: "ml", Name: "gone", Resource: "nvidia.com/gpu",
+			IDs: []string{"GPU-0"}}.Holdings(), use: useOf(claim.Place{UUID: "GPU-0"}), why: "pod ml/gone"},
 		{name: "an administrator", other: given("GPU-0", ""), use: admin},
 		{name: "by the pod's other container", own: Container{answered}, use: useOf(claim.Place{UUID: "GPU-0"}),
 			why: "which container side has"},
@@ -208,8 +208,8 @@ func TestHardwareIndex(t *testing.T) {
 				ledger = ledger.Without(uid)
 			} else {
 				pods[uid] = randomOwner(r, uid, gpu)
-				standing := []Standing{Held, Claimed, Terminating}[r.IntN(3)]
-				ledger = ledger.With(uid, Entry{Standing: standing, Assigned: TakenBy(pods[uid])})
+				standing := []Hold{Held, Claimed, Terminating}[r.IntN(3)]
+				ledger = ledger.With(uid, Entry{Hold: standing, Assigned: HoldingsOf(pods[uid])})
 			}
 			me := types.UID(fmt.Sprint("p", r.IntN(8)))
 			want := sets.New[string]()
@@ -222,9 +222,9 @@ func TestHardwareIndex(t *testing.T) {
 				t.Fatalf("seed %d, step %d: claims have %v, want %v", seed, step, got, sets.List(want))
 			}
 			for other := range pods {
-				a, b := TakenBy(pods[me]).owners(), TakenBy(pods[other])
+				a, b := HoldingsOf(pods[me]).owners(), HoldingsOf(pods[other])
 				overlap := slices.ContainsFunc(find(b, hardware(nil)), func(o owner) bool { return a.other(o) != "" })
-				if got := find(b, hardware(nil)).overlaps(TakenBy(pods[me])); got != overlap {
+				if got := find(b, hardware(nil)).overlaps(HoldingsOf(pods[me])); got != overlap {
 					t.Fatalf("seed %d, step %d: overlaps %t", seed, step, got)
 				}
 			}

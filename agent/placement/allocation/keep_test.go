@@ -44,7 +44,7 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 	}
 	taking := func(cpus string, gpus ...string) func(*View) {
 		return func(v *View) {
-			v.Taken = TakenBy(Pod{
+			v.Taken = HoldingsOf(Pod{
 				UID: "other", Containers: map[string]Container{"main": had(t, cpus, gpus...)},
 			})
 		}
@@ -198,7 +198,7 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 				!strings.HasPrefix(said, "container init keeps nothing")) {
 				t.Errorf("said  %q\nwant %q", said, test.why)
 			}
-			if both := TakenBy(plan.Pod).CPUs().Intersection(v.Taken.CPUs()); !both.IsEmpty() {
+			if both := HoldingsOf(plan.Pod).CPUs().Intersection(v.Taken.CPUs()); !both.IsEmpty() {
 				t.Errorf("CPUs %s are another pod's", both)
 			}
 		})
@@ -220,7 +220,7 @@ func TestMemoryIsKeptOrMovesAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Taken = TakenBy(Pod{
+			v.Taken = HoldingsOf(Pod{
 				UID: "other", Containers: map[string]Container{"main": {CPUs(set)}},
 			})
 			got := story(v.Plan(podOfContainers("main cpu=2 memory=2Gi"), nil))

@@ -8,7 +8,7 @@ import (
 )
 
 // kinds lists what containers can hold, in the order of Container and of files. A new kind is a
-// line here and a file of its own with its Holding, tally, counts and provider.
+// line here and a file of its own with its Holding, total, counts and provider.
 var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind, &claimKind, &hardwareKind}
 
 // kind is one kind of resource that containers can hold.
@@ -19,22 +19,23 @@ type kind struct {
 	since int
 	// first: its provider is asked before those of other kinds.
 	first bool
-	// provide is nil for a kind that no container holds: its tally follows from holdings of others.
+	// provide is nil for a kind that no container holds: its total follows from holdings of others.
 	provide func(*draft) provider
 	// size returns how much a container of the pod requests.
 	size   func(*v1.Pod) func(*v1.Container) (items, bytes uint64)
 	decode func(raw []byte) (Holding, error)
 	// sum adds up what the pods hold. A pod may be listed twice, as recorded and as reserved.
-	sum func([]Pod) tally
+	sum func([]Pod) total
 	// none are the counts of no pods.
 	none counts
 	// needs reports whether the container cannot be created without a holding of this kind; nil:
 	// never.
 	needs func(*v1.Pod, *v1.Container) bool
-	// owes lists what plugins or drivers have to be told of when a pod's holdings change from before
-	// to after; nil: nothing. owed returns what no pod gets until then, of what this kind or others owe.
-	owes func(before, after Pod, wants func(resource string) bool) []Owed
-	owed func(Owed) tally
+	// releases lists what plugins or drivers have to be told of when a pod's holdings change from before
+	// to after; nil: nothing. releasing returns what no pod gets until then, of
+	// what this kind or others release.
+	releases  func(before, after Pod, wants func(resource string) bool) []PendingRelease
+	releasing func(PendingRelease) total
 }
 
 // Holding is a container's share of one kind. It is never written to.
@@ -56,25 +57,25 @@ type answered interface {
 	intent() Holding
 }
 
-// tally counts what some pods hold of one kind together. It is never written to.
-type tally interface {
+// total counts what some pods hold of one kind together. It is never written to.
+type total interface {
 	Kind() string
 	empty() bool
-	equal(Taken) bool
+	equal(Holdings) bool
 	// overlaps reports whether both cannot be held at the same time.
-	overlaps(Taken) bool
+	overlaps(Holdings) bool
 }
 
 // counts is how many pods hold each item of one kind. It is an immutable value.
 type counts interface {
 	// change returns the counts after one pod's holdings changed from had to has.
-	change(had, has Taken) counts
+	change(had, has Holdings) counts
 	// taken returns everything that is counted, but only the devices of the given resources.
-	taken(resources []string) tally
-	// firm counts what own has of the resource that only pods counted in lasting have.
-	firm(lasting sum, own Taken, resource string) int
+	taken(resources []string) total
+	// lasting counts what own has of the resource that only pods counted in lasting have.
+	lasting(lasting sum, own Holdings, resource string) int
 	// conflict describes what own has that another pod has and only one can have; "": nothing.
-	conflict(own Taken) string
+	conflict(own Holdings) string
 }
 
 // find returns the element of type T, or none. Each kind's typed accessors use it.
@@ -87,7 +88,7 @@ func find[T, E any](list []E, none T) T {
 	return none
 }
 
-// kinded is an element of a Container or of a Taken.
+// kinded is an element of a Container or of Holdings.
 type kinded interface {
 	Kind() string
 	empty() bool

@@ -86,7 +86,7 @@ func (w *way) plan(pod *v1.Pod) allocation.Pod {
 	if held.Incomplete(pod) {
 		w.Errorf("prepared, and still incomplete: %v", held)
 	}
-	w.ledger = w.ledger.With(held.UID, allocation.Entry{Assigned: allocation.TakenBy(held)})
+	w.ledger = w.ledger.With(held.UID, allocation.Entry{Assigned: allocation.HoldingsOf(held)})
 	return held
 }
 
@@ -98,12 +98,12 @@ func (w *way) commit(changes ...allocation.Change) {
 }
 
 // release drops a pod and returns of what others are to hear.
-func (w *way) release(p allocation.Pod) []allocation.Owed {
+func (w *way) release(p allocation.Pod) []allocation.PendingRelease {
 	w.Helper()
-	owes := allocation.Owes(p, allocation.Pod{}, func(string) bool { return true })
-	w.commit(allocation.Change{Drop: p.UID, Owe: owes})
+	owes := allocation.ReleasesOf(p, allocation.Pod{}, func(string) bool { return true })
+	w.commit(allocation.Change{Drop: p.UID, Releases: owes})
 	w.ledger = w.ledger.Without(p.UID)
-	return w.store.State().Owed
+	return w.store.State().PendingReleases
 }
 
 // A kind that a test has in one file goes the whole way.
@@ -111,15 +111,15 @@ func TestAFurtherKind(t *testing.T) {
 	undo := allocation.WithLicenses(t)
 	w := newWay(t)
 	a, b := w.plan(licensed("a")), w.plan(licensed("b"))
-	taken := allocation.TakenBy(a)
+	taken := allocation.HoldingsOf(a)
 	if both := a.CPUs().Intersection(b.CPUs()); !both.IsEmpty() {
 		t.Errorf("both have CPUs %s", both)
 	}
-	if taken.Overlaps(allocation.TakenBy(b)) || w.ledger.Conflict(b) != "" {
+	if taken.Overlaps(allocation.HoldingsOf(b)) || w.ledger.Conflict(b) != "" {
 		t.Errorf("pods cannot share a license: %q", w.ledger.Conflict(b))
 	}
-	if n := w.ledger.Firm("a", "licenses"); n != 1 {
-		t.Errorf("%d licenses are firm", n)
+	if n := w.ledger.Lasting("a", "licenses"); n != 1 {
+		t.Errorf("%d licenses last", n)
 	}
 
 	w.commit(allocation.Change{Put: a}, allocation.Change{Put: b})
@@ -162,17 +162,17 @@ func TestAFurtherKind(t *testing.T) {
 	}
 
 	if owed := w.release(a); len(owed) != 1 || owed[0].Kind != "licenses" ||
-		!owed[0].Taken().Licenses().Equal(w.ledger.Beside("", nil).Taken.Licenses()) {
+		!owed[0].Holdings().Licenses().Equal(w.ledger.Beside("", nil).Taken.Licenses()) {
 		t.Errorf("a's driver is to hear %v, and the other pod has %v", owed, w.ledger.Beside("", nil).Taken)
 	}
 	for _, o := range w.release(b) {
-		w.commit(allocation.Change{Settle: o})
+		w.commit(allocation.Change{Released: o})
 	}
 	if left := w.ledger.Beside("", nil).Taken; len(left) > 0 {
 		t.Errorf("after the last pod is left: %v", left)
 	}
 	w.open()
-	if s := w.store.State(); len(s.Pods)+len(s.Owed) > 0 {
+	if s := w.store.State(); len(s.Pods)+len(s.PendingReleases) > 0 {
 		t.Errorf("the file has %v", s)
 	}
 

@@ -12,22 +12,22 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Standing says how long a pod keeps what it has on the node.
-type Standing int
+// Hold says how long a pod keeps what it has on the node.
+type Hold int
 
-// The standings.
+// The kinds of Hold.
 const (
-	Held        Standing = iota // the pod holds it, or is about to
-	Claimed                     // the pod waits, and no later pod gets what it claims
-	Terminating                 // the pod terminates, or only the store knows it
+	Held        Hold = iota // the pod holds it, or is about to
+	Claimed                 // the pod waits, and no later pod gets what it claims
+	Terminating             // the pod terminates, or only the store knows it
 )
 
 // Entry records what one pod has on the node.
 type Entry struct {
 	// Name is the pod's namespace and name; "": unknown.
 	Name     string
-	Standing Standing
-	Assigned Taken
+	Hold     Hold
+	Assigned Holdings
 	// Requests count against what the node can allocate.
 	Requests v1.ResourceList
 	// Shares: some of its containers run in the shared pool.
@@ -48,10 +48,10 @@ type Ledger struct {
 	entries shards[types.UID, *Entry]
 	// all sums what all pods have, lasting what pods have that do not terminate.
 	all, lasting sum
-	counted      [3]counted // by standing
+	counted      [3]counted // by hold
 }
 
-// counted sums, for pods of one standing, the resources that are only counted.
+// counted sums, for pods of one hold, the resources that are only counted.
 type counted struct {
 	requests      v1.ResourceList // never written to
 	pods, sharers int
@@ -59,8 +59,8 @@ type counted struct {
 
 // Others sums what all pods except one have.
 type Others struct {
-	Taken    Taken
-	Requests [3]v1.ResourceList // by standing; never written to
+	Taken    Holdings
+	Requests [3]v1.ResourceList // by hold; never written to
 	Sharing  bool
 }
 
@@ -87,10 +87,10 @@ func (l Ledger) Without(uid types.UID) Ledger {
 // replace updates the sums for a pod's changed entry; nil: it has none.
 func (l Ledger) replace(before, after *Entry) Ledger {
 	if before != nil {
-		l.counted[before.Standing] = l.counted[before.Standing].change(before, -1)
+		l.counted[before.Hold] = l.counted[before.Hold].change(before, -1)
 	}
 	if after != nil {
-		l.counted[after.Standing] = l.counted[after.Standing].change(after, 1)
+		l.counted[after.Hold] = l.counted[after.Hold].change(after, 1)
 	}
 	l.all = l.all.change(before.assigned(), after.assigned())
 	l.lasting = l.lasting.change(before.lasting(), after.lasting())
@@ -109,16 +109,16 @@ func (l Ledger) Get(uid types.UID) (e Entry, known bool) {
 // All yields every entry, in no order.
 func (l Ledger) All() iter.Seq2[types.UID, *Entry] { return l.entries.all() }
 
-// Pods returns the number of pods of a standing.
-func (l Ledger) Pods(s Standing) int { return l.counted[s].pods }
+// Pods returns the number of a hold.
+func (l Ledger) Pods(s Hold) int { return l.counted[s].pods }
 
 // Resources lists the device resources that pods hold devices of.
 func (l Ledger) Resources() []string {
 	return slices.Collect(maps.Keys(find(l.all, deviceCounts(nil))))
 }
 
-// Requests returns what the pods of a standing request together. Never write to it.
-func (l Ledger) Requests(s Standing) v1.ResourceList { return l.counted[s].requests }
+// Requests returns what the pods of a hold request together. Never write to it.
+func (l Ledger) Requests(s Hold) v1.ResourceList { return l.counted[s].requests }
 
 // Beside returns what all pods but this one have ("": all pods), but only the devices of the given
 // resources.
@@ -131,13 +131,13 @@ func (l Ledger) BesideLasting(uid types.UID, resources []string) Others {
 	return l.others(uid, resources, l.lasting, (*Entry).lasting, Held, Claimed)
 }
 
-func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*Entry) Taken,
-	standings ...Standing) (out Others) {
+func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*Entry) Holdings,
+	holds ...Hold) (out Others) {
 	own, _ := l.entries.get(uid)
 	out.Taken = all.change(part(own), nil).taken(resources)
-	for _, s := range standings {
+	for _, s := range holds {
 		c := l.counted[s]
-		if own != nil && s == own.Standing {
+		if own != nil && s == own.Hold {
 			c = c.change(own, -1)
 		}
 		out.Requests[s] = c.requests
@@ -146,12 +146,12 @@ func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*En
 	return out
 }
 
-// Firm counts how much of a resource ("cpu", or a device resource) the pod has that no terminating
+// Lasting counts how much of a resource ("cpu", or a device resource) the pod has that no terminating
 // pod still has.
-func (l Ledger) Firm(uid types.UID, resource string) (n int) {
+func (l Ledger) Lasting(uid types.UID, resource string) (n int) {
 	e, _ := l.entries.get(uid)
 	for _, c := range l.all {
-		n += c.firm(l.lasting, e.lasting(), resource)
+		n += c.lasting(l.lasting, e.lasting(), resource)
 	}
 	return n
 }
@@ -160,12 +160,12 @@ func (l Ledger) Firm(uid types.UID, resource string) (n int) {
 // have; "": nothing.
 func (l Ledger) Conflict(p Pod) string {
 	own, _ := l.entries.get(p.UID)
-	return l.all.change(own.assigned(), nil).conflict(TakenBy(p))
+	return l.all.change(own.assigned(), nil).conflict(HoldingsOf(p))
 }
 
 // equal is cheaper than updating the sums.
 func (e *Entry) equal(o *Entry) bool {
-	return e.Name == o.Name && e.Standing == o.Standing && e.Shares == o.Shares &&
+	return e.Name == o.Name && e.Hold == o.Hold && e.Shares == o.Shares &&
 		e.Assigned.equal(o.Assigned) && e.Rank == o.Rank && slices.Equal(e.Ports, o.Ports) &&
 		maps.EqualFunc(e.Requests, o.Requests, func(a, b resource.Quantity) bool {
 			return a.Cmp(b) == 0
@@ -173,7 +173,7 @@ func (e *Entry) equal(o *Entry) bool {
 }
 
 // assigned returns what the entry has; the entry may be nil.
-func (e *Entry) assigned() Taken {
+func (e *Entry) assigned() Holdings {
 	if e == nil {
 		return nil
 	}
@@ -181,8 +181,8 @@ func (e *Entry) assigned() Taken {
 }
 
 // lasting returns what the entry has if its pod does not terminate.
-func (e *Entry) lasting() Taken {
-	if e == nil || e.Standing == Terminating {
+func (e *Entry) lasting() Holdings {
+	if e == nil || e.Hold == Terminating {
 		return nil
 	}
 	return e.Assigned

@@ -38,7 +38,7 @@ type License struct {
 
 var licenseKind = kind{
 	name: "licenses", since: 5, none: licenseCounts{}, provide: newLicenses,
-	sum:   func(pods []Pod) tally { return licensesOf(pods) },
+	sum:   func(pods []Pod) total { return licensesOf(pods) },
 	needs: func(_ *v1.Pod, c *v1.Container) bool { return len(c.Env) > 0 },
 	size: func(*v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) { return uint64(len(c.Env)), 0 }
@@ -48,15 +48,15 @@ var licenseKind = kind{
 		err := json.Unmarshal(raw, &out)
 		return out, err
 	},
-	owes: func(before, after Pod, _ func(resource string) bool) []Owed {
+	releases: func(before, after Pod, _ func(resource string) bool) []PendingRelease {
 		lost := licensesOf([]Pod{before}).Difference(licensesOf([]Pod{after}).Set)
 		if lost.Len() == 0 {
 			return nil
 		}
-		return []Owed{{UID: before.UID, Name: before.Name, Kind: "licenses", Resource: "driver",
+		return []PendingRelease{{UID: before.UID, Name: before.Name, Kind: "licenses", Resource: "driver",
 			IDs: sets.List(lost)}}
 	},
-	owed: func(o Owed) tally { return licenseNames{sets.New(o.IDs...)} },
+	releasing: func(o PendingRelease) total { return licenseNames{sets.New(o.IDs...)} },
 }
 
 func (Licenses) Kind() string { return licenseKind.name }
@@ -88,7 +88,7 @@ func (c Licenses) intent() Holding {
 func (c Container) Licenses() Licenses { return find(c, Licenses(nil)) }
 
 // Licenses are the names of those that all use.
-func (t Taken) Licenses() sets.Set[string] { return find(t, licenseNames{}).Set }
+func (t Holdings) Licenses() sets.Set[string] { return find(t, licenseNames{}).Set }
 
 type licenseNames struct{ sets.Set[string] }
 
@@ -108,13 +108,13 @@ func (licenseNames) Kind() string { return licenseKind.name }
 
 func (c licenseNames) empty() bool { return c.Len() == 0 }
 
-func (c licenseNames) equal(o Taken) bool { return c.Equal(o.Licenses()) }
+func (c licenseNames) equal(o Holdings) bool { return c.Equal(o.Licenses()) }
 
-func (licenseNames) overlaps(Taken) bool { return false } // pods share them
+func (licenseNames) overlaps(Holdings) bool { return false } // pods share them
 
 type licenseCounts struct{ shards[string, int] }
 
-func (n licenseCounts) change(had, has Taken) counts {
+func (n licenseCounts) change(had, has Holdings) counts {
 	for name := range has.Licenses() {
 		pods, _ := n.get(name)
 		n.shards = n.with(name, pods+1)
@@ -129,20 +129,20 @@ func (n licenseCounts) change(had, has Taken) counts {
 	return n
 }
 
-func (n licenseCounts) taken([]string) tally { return licenseNames{sets.KeySet(maps.Collect(n.all()))} }
+func (n licenseCounts) taken([]string) total { return licenseNames{sets.KeySet(maps.Collect(n.all()))} }
 
-func (n licenseCounts) firm(lasting sum, own Taken, resource string) (firm int) {
+func (n licenseCounts) lasting(lasting sum, own Holdings, resource string) (count int) {
 	last := find(lasting, licenseCounts{})
 	for name := range own.Licenses() {
 		all, _ := n.get(name)
 		if pods, _ := last.get(name); resource == licenseKind.name && pods == all {
-			firm++
+			count++
 		}
 	}
-	return firm
+	return count
 }
 
-func (licenseCounts) conflict(Taken) string { return "" }
+func (licenseCounts) conflict(Holdings) string { return "" }
 
 // licenseProvider hands out what a container's spec names.
 type licenseProvider struct{}

@@ -20,7 +20,7 @@ type Memory []memory.Block
 
 var memoryKind = kind{
 	name: "memory", since: 2, none: memoryCounts(nil), provide: newMemory,
-	sum: func(pods []Pod) tally { return Memory(append(memoryOf(pods), claimedMemory(pods)...)) },
+	sum: func(pods []Pod) total { return Memory(append(memoryOf(pods), claimedMemory(pods)...)) },
 	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		of := memory.RequestsOf(pod)
 		return func(c *v1.Container) (items, bytes uint64) { return 0, of(c)[v1.ResourceMemory] }
@@ -70,9 +70,9 @@ func (m Memory) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-func (m Memory) equal(o Taken) bool { return slices.Equal(m, o.Memory()) }
+func (m Memory) equal(o Holdings) bool { return slices.Equal(m, o.Memory()) }
 
-func (m Memory) overlaps(o Taken) bool {
+func (m Memory) overlaps(o Holdings) bool {
 	others := o.Memory()
 	return slices.ContainsFunc(m, func(a memory.Block) bool {
 		return slices.ContainsFunc(others, func(b memory.Block) bool {
@@ -85,7 +85,7 @@ func (m Memory) overlaps(o Taken) bool {
 func (c Container) Memory() []memory.Block { return find(c, Memory(nil)) }
 
 // Memory returns the blocks, in no order.
-func (t Taken) Memory() []memory.Block { return find(t, Memory(nil)) }
+func (t Holdings) Memory() []memory.Block { return find(t, Memory(nil)) }
 
 // Blocks returns the memory of all containers, in no order.
 func (s State) Blocks() []memory.Block { return memoryOf(s.List()) }
@@ -123,7 +123,7 @@ type memorySum struct {
 	bytes  uint64
 }
 
-func (n memoryCounts) change(had, has Taken) counts {
+func (n memoryCounts) change(had, has Holdings) counts {
 	out := make(memoryCounts, len(n)+1)
 	maps.Copy(out, n)
 	for _, b := range has.Memory() {
@@ -142,7 +142,7 @@ func (n memoryCounts) change(had, has Taken) counts {
 }
 
 // taken merges blocks on the same nodes.
-func (n memoryCounts) taken([]string) tally {
+func (n memoryCounts) taken([]string) total {
 	out := make(Memory, 0, len(n))
 	for key, m := range n {
 		out = append(out, memory.Block{Nodes: key.nodes, Resource: key.resource, Size: m.bytes})
@@ -150,9 +150,9 @@ func (n memoryCounts) taken([]string) tally {
 	return out
 }
 
-func (memoryCounts) firm(sum, Taken, string) int { return 0 } // bytes are not counted
+func (memoryCounts) lasting(sum, Holdings, string) int { return 0 } // bytes are not counted
 
-func (memoryCounts) conflict(Taken) string { return "" } // pods can share nodes
+func (memoryCounts) conflict(Holdings) string { return "" } // pods can share nodes
 
 // ownMemory hands out memory and huge pages on certain nodes. Without a static policy it hands out
 // none, and containers keep what they have from an earlier policy.

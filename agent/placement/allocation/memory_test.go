@@ -60,7 +60,7 @@ func holds(uid string, blocks ...string) Pod {
 
 // Each node has 10 GiB, of which 2 are huge pages; 1 is reserved on node 0, which leaves 7 and 8.
 func TestPlanMemory(t *testing.T) {
-	holding := func(pods ...Pod) func(*View) { return func(v *View) { v.Taken = TakenBy(pods...) } }
+	holding := func(pods ...Pod) func(*View) { return func(v *View) { v.Taken = HoldingsOf(pods...) } }
 	owns := func(p Pod) func(*View) { return func(v *View) { v.Own = p } }
 	for name, test := range map[string]struct {
 		policy topology.Policy
@@ -151,14 +151,14 @@ func TestPlanMemory(t *testing.T) {
 		"what others have now is not": {
 			pod: []string{"main cpu=1500m memory=3Gi"},
 			change: func(v *View) {
-				v.Own, v.Taken = holds("uid", "1 3Gi"), TakenBy(holds("a", "1 6Gi"))
+				v.Own, v.Taken = holds("uid", "1 3Gi"), HoldingsOf(holds("a", "1 6Gi"))
 			},
 			want: "main: 3Gi memory on 0",
 		},
 		"what others have now in another group is not": {
 			pod: []string{"main cpu=1500m memory=3Gi"},
 			change: func(v *View) {
-				v.Own, v.Taken = holds("uid", "0-1 3Gi"), TakenBy(holds("a", "1 1Gi"))
+				v.Own, v.Taken = holds("uid", "0-1 3Gi"), HoldingsOf(holds("a", "1 1Gi"))
 			},
 			want: "main: 3Gi memory on 0",
 		},
@@ -222,7 +222,7 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 			}
 			pod := podOfContainers(somePod(rt)...)
 			pod.UID = types.UID(fmt.Sprint("pod-", step))
-			v.Taken, v.Own = TakenBy(slices.Collect(maps.Values(pods))...), Pod{}
+			v.Taken, v.Own = HoldingsOf(slices.Collect(maps.Values(pods))...), Pod{}
 			plan, err := v.Plan(pod, nil)
 			if err != nil {
 				continue
@@ -263,7 +263,7 @@ func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UI
 	var blocks []memory.Block
 	for uid, p := range pods {
 		sum := map[v1.ResourceName]uint64{}
-		for _, b := range TakenBy(p).Memory() {
+		for _, b := range HoldingsOf(p).Memory() {
 			blocks = append(blocks, b)
 			held[b.Resource] += b.Size
 			sum[b.Resource] += b.Size

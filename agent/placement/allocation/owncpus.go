@@ -108,7 +108,7 @@ func overlap(a, b Claim) bool {
 // ClaimHolder names a pod that uses the claim; "": none does. lasting: terminating pods do not count.
 func (l Ledger) ClaimHolder(uid types.UID, lasting bool) string {
 	for _, e := range l.All() {
-		if find(e.Assigned, claimUIDs{}).Has(uid) && !(lasting && e.Standing == Terminating) {
+		if find(e.Assigned, claimUIDs{}).Has(uid) && !(lasting && e.Hold == Terminating) {
 			return e.Name
 		}
 	}

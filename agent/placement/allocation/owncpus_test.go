@@ -90,9 +90,9 @@ func TestCPUsByClaimRefused(t *testing.T) {
 }
 
 func TestClaimHolder(t *testing.T) {
-	held := TakenBy(Pod{UID: "a", Containers: map[string]Container{
+	held := HoldingsOf(Pod{UID: "a", Containers: map[string]Container{
 		"c": Container{}.With(Claims{{UID: "u"}})}})
-	l := Ledger{}.With("a", Entry{Name: "ns/a", Assigned: held, Standing: Terminating})
+	l := Ledger{}.With("a", Entry{Name: "ns/a", Assigned: held, Hold: Terminating})
 	if now, later := l.ClaimHolder("u", false), l.ClaimHolder("u", true); now != "ns/a" || later != "" {
 		t.Errorf("%q, %q", now, later)
 	}
@@ -128,7 +128,7 @@ func TestBothWaysFromOnePool(t *testing.T) {
 			}
 			on = most
 		}
-		v.Taken = TakenBy(state.List()...)
+		v.Taken = HoldingsOf(state.List()...)
 		plan, err := v.Plan(pod, nil)
 		if (err == nil) != (on.Size() >= n) {
 			t.Fatalf("step %d: %d CPUs of %s: %v", step, n, on, err)

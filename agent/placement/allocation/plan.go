@@ -38,7 +38,7 @@ type View struct {
 	// CPUDriver is the driver of resource claims whose CPUs the agent chooses itself; "": none.
 	CPUDriver string
 	// Taken lists what other pods hold or have reserved.
-	Taken Taken
+	Taken Holdings
 	// Sharing: a container of another pod runs in the shared pool.
 	Sharing bool
 	// Own lists what this pod already holds; Keep says how much of it stays.

@@ -38,7 +38,7 @@ func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 			"example.com/gpu": gpus(0, 0, 1, 1),
 			"example.com/off": {Name: "example.com/off"},
 		}},
-		Taken: TakenBy(),
+		Taken: HoldingsOf(),
 	}
 }
 
@@ -90,7 +90,7 @@ func story(p Plan, err error) string {
 
 func TestPlan(t *testing.T) {
 	holding := func(pods ...Pod) func(*View) {
-		return func(v *View) { v.Taken = TakenBy(pods...) }
+		return func(v *View) { v.Taken = HoldingsOf(pods...) }
 	}
 	held := func(cpus string, ids ...string) Pod {
 		set, err := cpuset.Parse(cpus)
@@ -205,7 +205,7 @@ func TestPlan(t *testing.T) {
 				r := gpus(0, 0, 1, 1, 1)
 				r.Options.Preferred = true
 				v.Inventory.Resources["example.com/gpu"] = r
-				v.Taken = TakenBy(own("1", "gpu-0", true), own("1", "gpu-2", true))
+				v.Taken = HoldingsOf(own("1", "gpu-0", true), own("1", "gpu-2", true))
 			},
 			pod:  podOfContainers("init! gpu=3", "main gpu=2"),
 			want: "ask main/example.com/gpu: 2 of [gpu-1 gpu-3 gpu-4]",
@@ -289,7 +289,7 @@ func TestAdviceIsFollowedAsFarAsItGoes(t *testing.T) {
 // A plan reads its view and writes nothing into it: the same view gives the same plan.
 func TestPlanIsPure(t *testing.T) {
 	v := rig(t, topology.BestEffort, topology.ContainerScope)
-	v.Taken = TakenBy(own("5,13", "gpu-3", true))
+	v.Taken = HoldingsOf(own("5,13", "gpu-3", true))
 	pod := podOfContainers("init! cpu=2 gpu=1", "main cpu=4 gpu=2")
 	first := story(v.Plan(pod, nil))
 	for range 3 {

@@ -12,8 +12,8 @@ type State struct {
 	// Version grows with each commit.
 	Version uint64
 	Pods    map[types.UID]Pod
-	// Owed has at most one entry for each kind, resource and pod, ordered by these.
-	Owed []Owed
+	// PendingRelease has at most one entry for each kind, resource and pod, ordered by these.
+	PendingReleases []PendingRelease
 }
 
 // Pod lists what one pod holds.
@@ -35,7 +35,7 @@ func (s State) List() []Pod { return slices.Collect(maps.Values(s.Pods)) }
 
 // With returns the state after the changes.
 func (s State) With(changes []Change) State {
-	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods), Owed: s.Owed}
+	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods), PendingReleases: s.PendingReleases}
 	if next.Pods == nil {
 		next.Pods = map[types.UID]Pod{}
 	}
@@ -47,21 +47,21 @@ func (s State) With(changes []Change) State {
 			c.Put.Version = next.Version
 			next.Pods[c.Put.UID] = c.Put
 		}
-		for _, o := range c.Owe {
-			next.owe(o)
+		for _, o := range c.Releases {
+			next.addRelease(o)
 		}
-		if c.Settle.UID != "" {
-			next.settle(c.Settle)
+		if c.Released.UID != "" {
+			next.endRelease(c.Released)
 		}
 	}
 	return next
 }
 
-// Change is one step of a commit. Put replaces a pod's assignment, Drop removes the one of a UID; Owe
-// lists the releases that plugins must hear of then. Settle lists releases that a plugin has heard of.
+// Change is one step of a commit. Put replaces a pod's assignment, Drop removes the one of a UID;
+// Releases lists those that plugins must hear of then, Released one that a plugin has heard of.
 type Change struct {
-	Put    Pod
-	Drop   types.UID
-	Owe    []Owed
-	Settle Owed
+	Put      Pod
+	Drop     types.UID
+	Releases []PendingRelease
+	Released PendingRelease
 }

@@ -29,7 +29,7 @@ func TestStrategies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Taken = TakenBy(plan.Pod)
+			v.Taken = HoldingsOf(plan.Pod)
 		}
 		v.Strategy = c.strategy
 		if got := story(v.Plan(podOfContainers("main cpu=2"), nil)); got != c.want {
@@ -50,7 +50,7 @@ func TestPackedLeavesNodesWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			pods = append(pods, plan.Pod)
-			v.Taken = TakenBy(slices.Clone(pods)...)
+			v.Taken = HoldingsOf(slices.Clone(pods)...)
 		}
 		_, err := v.Plan(podOfContainers("main cpu=8"), nil)
 		return err == nil

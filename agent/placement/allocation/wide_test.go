@@ -54,7 +54,7 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 		t.Fatal(err)
 	}
 	v := View{
-		Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy}, Taken: TakenBy(),
+		Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy}, Taken: HoldingsOf(),
 		Inventory: devicemanager.Inventory{Resources: map[string]devicemanager.Resource{}},
 	}
 	for name, list := range devices {
@@ -158,7 +158,7 @@ func drawUsedUp(t *rapid.T, tb testing.TB, nodes int) usedUp {
 	other.Containers["own"] = Container{
 		CPUs(cpuset.New(taken...)), Devices{{Resource: "example.com/gpu", IDs: gpus}},
 	}
-	u.view.Taken = TakenBy(other)
+	u.view.Taken = HoldingsOf(other)
 	return u
 }
 

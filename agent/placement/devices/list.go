@@ -57,7 +57,7 @@ type device struct{ resource, id string }
 // and in natural order of ids.
 func List(m *topology.Machine, inventory devicemanager.Inventory, state allocation.State,
 	cordons []cordon.Cordon) []Row {
-	all := allocation.TakenBy(state.List()...)
+	all := allocation.HoldingsOf(state.List()...)
 	held, released := holders(state), releasers(state)
 	said := map[device]*Cordon{}
 	for _, c := range cordons {
@@ -98,7 +98,7 @@ func List(m *topology.Machine, inventory devicemanager.Inventory, state allocati
 // releasers names the pods that had devices of whose release plugins are still to hear.
 func releasers(state allocation.State) map[device]string {
 	out := map[device]string{}
-	for _, o := range state.Owed {
+	for _, o := range state.PendingReleases {
 		for _, id := range o.IDs {
 			out[device{o.Resource, id}] = o.Namespace + "/" + o.Name
 		}

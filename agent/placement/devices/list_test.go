@@ -37,7 +37,7 @@ func TestList(t *testing.T) {
 				Devices: []claim.Device{{Driver: "net", Pool: "node", Name: "eth0",
 					Place: claim.Place{PCI: "0000:18:00.0"}}}}}},
 		},
-	}}, Owed: []allocation.Owed{
+	}}, PendingReleases: []allocation.PendingRelease{
 		{Namespace: "team", Name: "gone", Resource: nic, IDs: []string{"nic-0"}},
 	}}
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -157,7 +157,7 @@ func (s *search) setting(annotation, field string) string {
 // empty tries the pod on the node without other pods.
 func (s *search) empty() (string, bool) {
 	room := s.Room
-	room.Taken, room.Others, room.Sharing = allocation.TakenBy(), nil, false
+	room.Taken, room.Others, room.Sharing = allocation.HoldingsOf(), nil, false
 	taken := s.Room.Taken
 	if taken.CPUs().IsEmpty() && len(taken.Devices())+len(taken.Memory())+len(s.Room.Others) == 0 {
 		return "", false

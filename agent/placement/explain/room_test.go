@@ -44,7 +44,7 @@ func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allo
 				"example.com/fpga": devices("fpga", topology.NodeSet{}),
 				"example.com/off":  {Name: "example.com/off", Problem: "its socket is gone"},
 			}},
-			Taken: allocation.TakenBy(),
+			Taken: allocation.HoldingsOf(),
 		},
 		Allocatable: nodestatus.Allocatable(m, nodestatus.Reservation{
 			MaxPods: 110, Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
@@ -108,7 +108,7 @@ func holdingMemory(texts ...string) func(*allocation.Room) {
 				{Nodes: at, Resource: v1.ResourceMemory, Size: uint64(size.Value())},
 			}}
 		}
-		r.Taken = allocation.TakenBy(allocation.Pod{UID: "other", Containers: containers})
+		r.Taken = allocation.HoldingsOf(allocation.Pod{UID: "other", Containers: containers})
 	}
 }
 
@@ -123,7 +123,7 @@ func taking(cpus string, gpus ...string) func(*allocation.Room) {
 		if len(gpus) > 0 {
 			c = c.With(allocation.Devices([]allocation.DeviceSet{{Resource: "example.com/gpu", IDs: gpus}}))
 		}
-		r.Taken = allocation.TakenBy(allocation.Pod{
+		r.Taken = allocation.HoldingsOf(allocation.Pod{
 			UID: "other", Containers: map[string]allocation.Container{"main": c},
 		})
 		r.Others = []v1.ResourceList{{

@@ -58,16 +58,16 @@ type Notifier struct {
 	// Owned by Run.
 	busy sets.Set[string]     // resources whose plugins are being called
 	due  map[string]time.Time // when a resource's plugin is called again
-	// from holds, for each entry that is owed, when the plugin was first called, plus the time for
+	// from holds, for each pending release, when the plugin was first called, plus the time for
 	// which it was disconnected since.
 	from map[types.UID]time.Time
 	away map[string]time.Time // since when a resource's plugin is disconnected
 }
 
-// done is the result of calling a plugin: an answer for each Owed, nil for success.
+// done is the result of calling a plugin: an answer for each release, nil for success.
 type done struct {
 	resource string
-	owed     []allocation.Owed
+	pending  []allocation.PendingRelease
 	answers  []error
 }
 
@@ -102,24 +102,24 @@ func (n *Notifier) Run(ctx context.Context) error {
 func (n *Notifier) pass(ctx context.Context) (next time.Duration) {
 	next = time.Hour
 	state := n.cfg.Store.State()
-	if len(state.Owed) == 0 {
+	if len(state.PendingReleases) == 0 {
 		return next
 	}
-	inventory, held := n.cfg.Plugins.Inventory(), allocation.TakenBy(state.List()...).Devices()
-	var done []allocation.Owed
-	for resource, owed := range byResource(state.Owed) {
+	inventory, held := n.cfg.Plugins.Inventory(), allocation.HoldingsOf(state.List()...).Devices()
+	var done []allocation.PendingRelease
+	for resource, pending := range byResource(state.PendingReleases) {
 		if n.busy.Has(resource) {
 			continue
 		}
-		var left []allocation.Owed
-		for _, o := range owed {
+		var left []allocation.PendingRelease
+		for _, o := range pending {
 			// A running pod may turn out to hold a device that was given back.
 			ids := sets.New(o.IDs...)
 			theirs := held[resource].Intersection(ids)
 			done = append(done, part(o, theirs)...)
 			left = append(left, part(o, ids.Difference(theirs))...)
 		}
-		n.follow(resource, inventory.Resources[resource].Connected, owed)
+		n.follow(resource, inventory.Resources[resource].Connected, pending)
 		wait := time.Until(n.due[resource])
 		switch r := inventory.Resources[resource]; {
 		case !r.Connected || len(left) == 0:
@@ -138,14 +138,14 @@ func (n *Notifier) pass(ctx context.Context) (next time.Duration) {
 }
 
 // follow notes whether a plugin is connected, and leaves out the time for which it was not.
-func (n *Notifier) follow(resource string, connected bool, owed []allocation.Owed) {
+func (n *Notifier) follow(resource string, connected bool, pending []allocation.PendingRelease) {
 	since, away := n.away[resource]
 	switch {
 	case !connected && !away:
 		n.away[resource] = time.Now()
 	case connected && away:
 		delete(n.away, resource)
-		for _, o := range owed {
+		for _, o := range pending {
 			if from, tried := n.from[o.Entry()]; tried {
 				n.from[o.Entry()] = from.Add(time.Since(since))
 			}
@@ -154,20 +154,20 @@ func (n *Notifier) follow(resource string, connected bool, owed []allocation.Owe
 }
 
 // notify starts a goroutine that calls a plugin.
-func (n *Notifier) notify(ctx context.Context, resource string, owed []allocation.Owed) {
+func (n *Notifier) notify(ctx context.Context, resource string, pending []allocation.PendingRelease) {
 	n.busy.Insert(resource)
-	for _, o := range owed {
+	for _, o := range pending {
 		if _, known := n.from[o.Entry()]; !known {
 			n.from[o.Entry()] = time.Now()
 		}
 	}
 	n.work.Go(func() {
 		d := done{resource: resource}
-		for _, o := range owed {
+		for _, o := range pending {
 			err := n.cfg.Plugins.Released(ctx, resource, o.IDs, holder.Holder{
 				Namespace: o.Namespace, Pod: o.Name, UID: string(o.UID),
 			})
-			d.owed, d.answers = append(d.owed, o), append(d.answers, err)
+			d.pending, d.answers = append(d.pending, o), append(d.answers, err)
 			if ctx.Err() != nil || !n.cfg.Plugins.Inventory().Resources[resource].Connected {
 				break
 			}
@@ -179,9 +179,9 @@ func (n *Notifier) notify(ctx context.Context, resource string, owed []allocatio
 // answered drops what the plugin has confirmed, and what it has had its time for.
 func (n *Notifier) answered(ctx context.Context, d done) {
 	now := time.Now()
-	var done []allocation.Owed
-	var late []int // of those owed
-	for i, o := range d.owed {
+	var done []allocation.PendingRelease
+	var late []int // of those
+	for i, o := range d.pending {
 		err := d.answers[i]
 		switch {
 		case err == nil:
@@ -201,7 +201,7 @@ func (n *Notifier) answered(ctx context.Context, d done) {
 		return
 	}
 	for _, i := range late {
-		n.gaveUp(ctx, d.owed[i], d.answers[i])
+		n.gaveUp(ctx, d.pending[i], d.answers[i])
 	}
 }
 
@@ -211,7 +211,7 @@ const reasonUnanswered = "DeviceReleaseUnanswered"
 
 // gaveUp reports devices that are assigned again although their plugin has not confirmed the
 // release.
-func (n *Notifier) gaveUp(ctx context.Context, o allocation.Owed, why error) {
+func (n *Notifier) gaveUp(ctx context.Context, o allocation.PendingRelease, why error) {
 	klog.FromContext(ctx).Error(why, "Device plugin did not confirm that devices are released; "+
 		"they are assigned again all the same", "resource", o.Resource,
 		"devices", devicemanager.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
@@ -223,13 +223,13 @@ func (n *Notifier) gaveUp(ctx context.Context, o allocation.Owed, why error) {
 
 // drop removes from the state what plugins need not be told any more: durable first. If that
 // fails, the caller tries again.
-func (n *Notifier) drop(ctx context.Context, owed []allocation.Owed) bool {
-	if len(owed) == 0 {
+func (n *Notifier) drop(ctx context.Context, pending []allocation.PendingRelease) bool {
+	if len(pending) == 0 {
 		return true
 	}
 	var changes []allocation.Change
-	for _, o := range owed {
-		changes = append(changes, allocation.Change{Settle: o})
+	for _, o := range pending {
+		changes = append(changes, allocation.Change{Released: o})
 	}
 	if err := n.cfg.Store.Commit(ctx, changes...); err != nil {
 		if ctx.Err() == nil {
@@ -238,16 +238,16 @@ func (n *Notifier) drop(ctx context.Context, owed []allocation.Owed) bool {
 		}
 		return false
 	}
-	for _, o := range owed {
+	for _, o := range pending {
 		delete(n.from, o.Entry())
 	}
 	n.cfg.Reassignable()
 	return true
 }
 
-// byResource returns the owed releases of devices. Those of other kinds are not for device plugins.
-func byResource(all []allocation.Owed) map[string][]allocation.Owed {
-	out := map[string][]allocation.Owed{}
+// byResource returns the pending releases of devices. Those of other kinds are not for device plugins.
+func byResource(all []allocation.PendingRelease) map[string][]allocation.PendingRelease {
+	out := map[string][]allocation.PendingRelease{}
 	for _, o := range all {
 		if o.Kind == "" {
 			out[o.Resource] = append(out[o.Resource], o)
@@ -257,10 +257,10 @@ func byResource(all []allocation.Owed) map[string][]allocation.Owed {
 }
 
 // part returns the part of o with these ids; without ids, nothing.
-func part(o allocation.Owed, ids sets.Set[string]) []allocation.Owed {
+func part(o allocation.PendingRelease, ids sets.Set[string]) []allocation.PendingRelease {
 	if ids.Len() == 0 {
 		return nil
 	}
 	o.IDs = sets.List(ids)
-	return []allocation.Owed{o}
+	return []allocation.PendingRelease{o}
 }

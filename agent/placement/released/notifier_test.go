@@ -109,7 +109,7 @@ func (d *desk) drop(names ...string) {
 	d.t.Helper()
 	for _, name := range names {
 		held := d.store.State().Pods[types.UID("uid-"+name)]
-		d.commit(allocation.Change{Drop: held.UID, Owe: allocation.Owes(held, allocation.Pod{},
+		d.commit(allocation.Change{Drop: held.UID, Releases: allocation.ReleasesOf(held, allocation.Pod{},
 			func(string) bool { return true })})
 	}
 }
@@ -134,7 +134,7 @@ func (d *desk) is(reported string, owed ...string) {
 	d.t.Helper()
 	synctest.Wait()
 	var left []string
-	for _, o := range d.store.State().Owed {
+	for _, o := range d.store.State().PendingReleases {
 		left = append(left, fmt.Sprint(o.Name, " ", o.IDs))
 	}
 	d.plugins.mu.Lock()
@@ -168,7 +168,7 @@ func TestTold(t *testing.T) {
 func TestOtherKinds(t *testing.T) {
 	bubble(t, func(d *desk) {
 		d.offer(devicemanager.ReleasedWanted, gpu)
-		d.commit(allocation.Change{Owe: []allocation.Owed{
+		d.commit(allocation.Change{Releases: []allocation.PendingRelease{
 			{UID: "uid-d", Name: "d", Kind: "claims", Resource: gpu, IDs: []string{"gpu-0"}},
 		}})
 		d.drop("a")
@@ -291,7 +291,7 @@ func TestUnwritten(t *testing.T) {
 		{devicemanager.ReleasedUnwanted, nil, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			broken := &unwritten{state: allocation.State{Owed: []allocation.Owed{
+			broken := &unwritten{state: allocation.State{PendingReleases: []allocation.PendingRelease{
 				{UID: "u", Name: "a", Resource: gpu, IDs: []string{"gpu-0"}},
 			}}}
 			p := &plugins{inventory: devicemanager.Inventory{

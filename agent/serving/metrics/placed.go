@@ -51,7 +51,7 @@ func (g placedGauge) show(now map[placedAt]float64) {
 // Placed records what the pods hold. Only one goroutine calls it.
 func (m *Metrics) Placed(pods []allocation.Pod) {
 	memory := map[placedAt]float64{}
-	for _, b := range allocation.TakenBy(pods...).Memory() {
+	for _, b := range allocation.HoldingsOf(pods...).Memory() {
 		memory[placedAt{string(b.Resource), b.Nodes.String()}] += float64(b.Size)
 	}
 	m.placement.memory.show(memory)

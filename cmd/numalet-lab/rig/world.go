@@ -118,7 +118,7 @@ func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
 	w.setIdle(plan.Pod.CPUs(), false)
 	w.claimed = w.claimed.Union(claimsOf(plan.Pod))
 	w.follow(w.ledger.With(uidOf(arrival), allocation.Entry{
-		Assigned: allocation.TakenBy(plan.Pod), Requests: l.requests, Shares: l.shares,
+		Assigned: allocation.HoldingsOf(plan.Pod), Requests: l.requests, Shares: l.shares,
 	}))
 	return nil
 }
@@ -266,7 +266,7 @@ func (w *world) check() error {
 		shares = shares || t.shape.shares
 		claimed = claimed.Union(claimsOf(t.held))
 	}
-	sum := allocation.TakenBy(all...)
+	sum := allocation.HoldingsOf(all...)
 	if !sum.CPUs().Equals(w.room.Taken.CPUs()) || cpus != sum.CPUs().Size() ||
 		shares != w.room.Sharing {
 		return fmt.Errorf("pods hold the CPUs %s, %d one by one, and %s are taken",
@@ -303,7 +303,7 @@ func (w *world) checkMemory() error {
 		missing[group{b.Nodes, b.Resource}] += b.Size
 	}
 	for _, t := range w.live {
-		for _, b := range allocation.TakenBy(t.held).Memory() {
+		for _, b := range allocation.HoldingsOf(t.held).Memory() {
 			missing[group{b.Nodes, b.Resource}] -= b.Size
 		}
 	}

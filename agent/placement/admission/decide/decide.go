@@ -104,7 +104,7 @@ func (s *Snapshot) Decide(r *Request) Decision {
 		d.refuse(Reject, d.Rejection.Reason, d.Rejection.Message)
 		switch unready, ok := errors.AsType[*allocation.Unready](err); {
 		case s.Patient:
-			d.foresee(rooms{room, s.Later(r)}, r)
+			d.predict(rooms{room, s.Later(r)}, r)
 		case ok && s.Endless && unready.Claim.Reason != "":
 			d.Kind, d.Rejection = Unclaimed, nil
 			d.refuse(Wait, unready.Claim.Reason, unready.Error())

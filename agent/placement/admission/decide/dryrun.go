@@ -26,7 +26,7 @@ func (s Snapshot) Still(recorded []allocation.Pod) Snapshot {
 		requests[v1.ResourceCPU] = *resource.NewQuantity(
 			int64(held.CPUs().Difference(isolated).Size()), resource.DecimalSI)
 		s.Ledger = s.Ledger.With(held.UID, allocation.Entry{
-			Name: held.Namespace + "/" + held.Name, Assigned: allocation.TakenBy(held), Requests: requests,
+			Name: held.Namespace + "/" + held.Name, Assigned: allocation.HoldingsOf(held), Requests: requests,
 			Rank: podspec.Rank{Critical: true}, // it is not known to be preemptable
 		})
 	}
@@ -89,7 +89,7 @@ func (s Snapshot) With(d Decision) Snapshot {
 		key += "'"
 	}
 	s.Ledger = s.Ledger.With(key, allocation.Entry{
-		Assigned: allocation.TakenBy(d.Held), Requests: pod.Requests, Shares: pod.Shares,
+		Assigned: allocation.HoldingsOf(d.Held), Requests: pod.Requests, Shares: pod.Shares,
 		Ports: pod.Ports, Rank: pod.Rank,
 	})
 	return s

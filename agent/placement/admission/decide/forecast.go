@@ -18,9 +18,9 @@ import (
 // given back what they hold.
 type rooms struct{ now, later allocation.Room }
 
-// foresee lets a pod without a place wait if it has one once terminating pods are gone, or once
+// predict lets a pod without a place wait if it has one once terminating pods are gone, or once
 // plugins are back and devices healthy as well. Otherwise the pod stays rejected.
-func (d *Decision) foresee(in rooms, r *Request) {
+func (d *Decision) predict(in rooms, r *Request) {
 	in.later.Inventory = Unasked(in.later.Inventory, r.Pod)
 	later, laterErr := in.later.Plan(r.Pod, r.Advice)
 	if laterErr == nil {
@@ -144,5 +144,5 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 // held reports whether pods have devices of a resource, this one or others.
 func held(room allocation.Room, resource string) bool {
 	return room.Taken.Devices()[resource].Len() > 0 ||
-		allocation.TakenBy(room.Own).Devices()[resource].Len() > 0
+		allocation.HoldingsOf(room.Own).Devices()[resource].Len() > 0
 }

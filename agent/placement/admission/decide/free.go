@@ -15,7 +15,7 @@ type Free struct {
 	// cpus counts free exclusive CPUs, isolated those of them that only go to pods that ask.
 	cpus, isolated int
 	devices        map[string]int
-	// stays and goes sum the requests of pods of these standings.
+	// stays and goes sum the requests of pods of these holds.
 	stays, goes v1.ResourceList
 }
 
@@ -45,7 +45,7 @@ func (f *Free) MayHold(d Demand, ahead v1.ResourceList) bool {
 			if podspec.CPURules(d.Pod).Isolated {
 				have = f.isolated
 			}
-			if f.room.CPUs != nil && have+f.ledger.Firm(d.Pod.UID, name) < n {
+			if f.room.CPUs != nil && have+f.ledger.Lasting(d.Pod.UID, name) < n {
 				return false
 			}
 			continue
@@ -54,7 +54,7 @@ func (f *Free) MayHold(d Demand, ahead v1.ResourceList) bool {
 			continue
 		}
 		if !f.room.Inventory.Resources[name].Connected ||
-			f.count(name)+f.ledger.Firm(d.Pod.UID, name) < n {
+			f.count(name)+f.ledger.Lasting(d.Pod.UID, name) < n {
 			return false
 		}
 	}

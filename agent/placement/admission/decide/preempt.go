@@ -15,13 +15,13 @@ import (
 )
 
 // preempt has a critical pod wait for others that make way for it, if the node lacks nothing else
-// than what is only counted, and the pod has a place then. One for which others have made way goes
+// than what is only counted, and the pod has a place then. A pod that others were preempted for goes
 // on to wait as long as it will have a place.
 func (d *Decision) preempt(s *Snapshot, r *Request) {
 	later := s.Later(r)
 	short := later.Shortages(r.Pod)
 	counted := strings.HasPrefix(d.Rejection.Reason, nodestatus.OutOf)
-	if !counted && (len(short) > 0 || !r.MadeWay) {
+	if !counted && (len(short) > 0 || !r.HasPreempted) {
 		return
 	}
 	missing, others := needOf(short), s.preemptable(r)
@@ -30,7 +30,7 @@ func (d *Decision) preempt(s *Snapshot, r *Request) {
 		d.unmet(missing.after(others...))
 		return
 	}
-	if len(victims) == 0 && !r.MadeWay {
+	if len(victims) == 0 && !r.HasPreempted {
 		return // those that terminate hold what is missing: it has waited for them
 	}
 	after := *s
@@ -72,7 +72,7 @@ type candidate struct {
 func (s *Snapshot) preemptable(r *Request) (out []candidate) {
 	rank := podspec.RankOf(r.Pod)
 	for uid, e := range s.Ledger.All() {
-		if uid != r.In && e.Standing != allocation.Terminating && len(e.Requests) > 0 &&
+		if uid != r.In && e.Hold != allocation.Terminating && len(e.Requests) > 0 &&
 			rank.Preempts(e.Rank) {
 			out = append(out, candidate{uid, e})
 		}

@@ -55,10 +55,10 @@ type Request struct {
 	Runs bool
 	// Claimed: it waits with Claim.
 	Claimed bool
-	// MadeWay: other pods have made way for it.
-	MadeWay bool
-	Claim   allocation.Pod
-	Advice  allocation.Advice
+	// HasPreempted: other pods were preempted for it.
+	HasPreempted bool
+	Claim        allocation.Pod
+	Advice       allocation.Advice
 	// Claims are its resource claims.
 	Claims allocation.PodClaims
 	// Silent names the resources whose plugins are not asked.

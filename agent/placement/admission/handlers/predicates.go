@@ -89,7 +89,7 @@ func Ports(a decide.Attempt) *decide.Refusal {
 		}) {
 			continue
 		}
-		goes := other.Standing == allocation.Terminating
+		goes := other.Hold == allocation.Terminating
 		refusal = &decide.Refusal{
 			Reason: ReasonNodePorts, Message: predicatePorts, Wait: goes, Late: true}
 		if !goes {

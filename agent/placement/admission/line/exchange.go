@@ -79,7 +79,7 @@ func (p *Pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool)
 // nodes have too little for one of them.
 func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
-	takes := allocation.TakenBy(gets).Devices()
+	takes := allocation.HoldingsOf(gets).Devices()
 	for _, name := range p.contested {
 		r, pool := p.View.Inventory.Resources[name], map[topology.NodeSet][]string{}
 		taken := p.pods.Ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
@@ -92,7 +92,7 @@ func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 		}
 		for _, o := range p.claimants() {
 			swaps := map[string]string{}
-			lost := allocation.TakenBy(o.Has.Pod).Devices()[name].Intersection(takes[name]).UnsortedList()
+			lost := allocation.HoldingsOf(o.Has.Pod).Devices()[name].Intersection(takes[name]).UnsortedList()
 			slices.SortFunc(lost, devicemanager.CompareIDs)
 			for _, id := range lost {
 				d, found := r.Find(id)

@@ -107,8 +107,8 @@ func (p *Pass) awaited(d *decide.Decision) []string {
 	if d.Outcome != decide.Admit {
 		return p.wanted
 	}
-	had := allocation.TakenBy(p.request.Own).Devices()
-	gets := allocation.TakenBy(d.Case.Plan.Pod).Devices()
+	had := allocation.HoldingsOf(p.request.Own).Devices()
+	gets := allocation.HoldingsOf(d.Case.Plan.Pod).Devices()
 	if d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
 		return !had[name].IsSuperset(gets[name])
 	}) {

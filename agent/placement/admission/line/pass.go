@@ -120,7 +120,7 @@ func (p *Pass) currentOf(e *Entry, at int) current {
 		wanted: slices.Sorted(maps.Keys(e.Least)), contested: p.View.Contested(e.Demand),
 	}
 	if e.Has.Kind != record.Assigned {
-		t.has = allocation.TakenBy(e.Has.Pod).Devices()
+		t.has = allocation.HoldingsOf(e.Has.Pod).Devices()
 	}
 	t.hasAny = slices.ContainsFunc(t.contested, func(name string) bool { return t.has[name].Len() > 0 })
 	return t
@@ -183,7 +183,7 @@ func (p *Pass) decide(ledger allocation.Ledger) Verdict {
 // reconsider returns another decision on a pod that has no place and none to wait for. A pod that may
 // not wait gets a claim to what is being released at this moment. A pod whose claim is broken takes
 // what later pods claim: taken; nil: nothing.
-func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Taken) {
+func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Holdings) {
 	switch {
 	case v.Outcome != decide.Reject || v.Kind != decide.Planned && v.Kind != decide.Checked:
 	case !p.patient:
@@ -192,12 +192,12 @@ func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Taken) {
 		}
 	case v.Kind == decide.Planned && p.request.Claimed:
 		v = p.decide(p.Front(p.at))
-		by := allocation.TakenBy(v.Claim)
+		by := allocation.HoldingsOf(v.Claim)
 		switch {
 		case v.Outcome == decide.Reject:
 			return v, nil
 		case v.Outcome == decide.Admit:
-			by = allocation.TakenBy(v.Held)
+			by = allocation.HoldingsOf(v.Held)
 		case reflect.DeepEqual(v.Claim.Containers, p.request.Claim.Containers):
 			// The memory of those behind was claimed beside it.
 			by = by.With(allocation.Memory(nil))
@@ -211,12 +211,12 @@ func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Taken) {
 // and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
 // longer active: to it they are free.
 func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
-	owed := p.pods.Stored.Owed
-	if p.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
+	pending := p.pods.Stored.PendingReleases
+	if p.Wait > 0 || len(pending) == 0 && !p.pods.anyGoesNow() {
 		return allocation.Pod{}, false
 	}
 	ledger := p.withoutReleasing.upTo(p.at, p.pods)
-	for _, o := range owed {
+	for _, o := range pending {
 		ledger = ledger.Without(o.Entry())
 	}
 	s := p.beside(ledger)
@@ -228,14 +228,14 @@ func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
 // displace takes from the pods behind the claims that overlap. The first time in a pass they all look
 // for a place again, those for which a call is under way after that. Pods that are queued keep memory
 // beside what is taken: the pass comes to them later.
-func (p *Pass) displace(by allocation.Taken) {
+func (p *Pass) displace(by allocation.Holdings) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
 	for _, o := range p.pods.Order[p.at+1:] {
 		if !o.Claims() {
 			continue
 		}
-		has, movable := allocation.TakenBy(o.Has.Pod), o.State.MayBeDisplaced()
+		has, movable := allocation.HoldingsOf(o.Has.Pod), o.State.MayBeDisplaced()
 		switch {
 		case movable && first:
 			p.pods.Set(o, o.Displaced(has.Overlaps(by)))

@@ -92,12 +92,12 @@ func (p *Pods) Follow(state allocation.State) (heard bool) {
 			p.account(uid)
 		}
 	}
-	return p.followOwed(before.Owed, state.Owed)
+	return p.followOwed(before.PendingReleases, state.PendingReleases)
 }
 
 // followOwed takes over the releases that plugins have yet to hear of: until then no pod gets these
 // devices.
-func (p *Pods) followOwed(before, now []allocation.Owed) (changed bool) {
+func (p *Pods) followOwed(before, now []allocation.PendingRelease) (changed bool) {
 	if reflect.DeepEqual(before, now) {
 		return false
 	}
@@ -105,7 +105,7 @@ func (p *Pods) followOwed(before, now []allocation.Owed) (changed bool) {
 		p.Ledger = p.Ledger.Without(o.Entry())
 	}
 	for _, o := range now {
-		p.Ledger = p.Ledger.With(o.Entry(), allocation.Entry{Standing: allocation.Terminating, Assigned: o.Taken()})
+		p.Ledger = p.Ledger.With(o.Entry(), allocation.Entry{Hold: allocation.Terminating, Assigned: o.Holdings()})
 	}
 	return true
 }
@@ -119,8 +119,8 @@ func (p *Pods) account(uid types.UID) {
 		p.Ledger = p.Ledger.With(uid, e.Accounted(stored))
 	case recorded:
 		p.Ledger = p.Ledger.With(uid, allocation.Entry{
-			Name:     stored.Namespace + "/" + stored.Name,
-			Standing: allocation.Terminating, Assigned: allocation.TakenBy(stored),
+			Name: stored.Namespace + "/" + stored.Name,
+			Hold: allocation.Terminating, Assigned: allocation.HoldingsOf(stored),
 		})
 	default:
 		p.Ledger = p.Ledger.Without(uid)
@@ -168,7 +168,7 @@ func (p *Pods) IsBehind(e *Entry, v decide.View) bool {
 func (p *Pods) Request(e *Entry) decide.Request {
 	r := decide.Request{
 		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.Runs, Claims: p.ClaimsOf(e.Pod),
-		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, MadeWay: e.Tries.MadeWay,
+		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, HasPreempted: e.Tries.HasPreempted,
 	}
 	if e.Claims() {
 		r.Claimed, r.Claim = true, e.Has.Pod

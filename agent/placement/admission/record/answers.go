@@ -34,7 +34,7 @@ func (s *step) answered(e Event) {
 		}
 		s.Question = Question{}
 		if decide.MayPass(e.Err) {
-			s.do(Unhear{e.Key, e.Err})
+			s.do(Silence{e.Key, e.Err})
 		}
 		s.move(Queued, s.Has)
 	case Looked:

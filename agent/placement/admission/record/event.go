@@ -108,8 +108,8 @@ type (
 	Preempt struct{ decide.Decision }
 	// Free has the pods that wait look whether they have a place.
 	Free struct{}
-	// Unhear keeps the pods in line from waiting for a plugin that did not answer in time.
-	Unhear struct {
+	// Silence keeps the pods in line from waiting for a plugin that did not answer in time.
+	Silence struct {
 		Key allocation.AskKey
 		Err error
 	}

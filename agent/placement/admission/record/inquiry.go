@@ -14,15 +14,15 @@ const LookTimeout = 3 * time.Second
 // keeps its place in the order of arrival, as while a plugin is asked.
 type Inquiry struct {
 	Begun bool // Needs follows the pod's objects
-	// Looked: the API server was asked. Aside: something is missing, and others may have gone first.
-	Looked, Aside bool
-	Lack          decide.Lack
+	// Looked: the API server was asked. Overtaken: something is missing, and others may have gone first.
+	Looked, Overtaken bool
+	Lack              decide.Lack
 }
 
 // Lacking returns the record of a pod of which it is known now what it lacks. Time does not pass for it while
 // the API server does not answer.
 func (r Record) Lacking(l decide.Lack, now time.Time) Record {
-	if r.Inquiry.Aside && r.Inquiry.Lack.Unknown {
+	if r.Inquiry.Overtaken && r.Inquiry.Lack.Unknown {
 		r.Tries.Since = now
 	}
 	r.Inquiry.Lack = l
@@ -40,7 +40,7 @@ func (s *step) forgo() {
 // looks reports whether the API server is asked what the pod lacks before the decision counts: its
 // claims cannot be used as far as is known, or it would get something, and may lack an object.
 func (i Inquiry) looks(d decide.Decision, waited time.Duration) bool {
-	if i.Looked || i.Aside || waited >= LookTimeout {
+	if i.Looked || i.Overtaken || waited >= LookTimeout {
 		return false
 	}
 	return d.IsForClaims() || i.Lack.Unknown && !d.Kind.HoldsNothing() && d.Outcome != decide.Reject
@@ -51,11 +51,11 @@ func (i Inquiry) looks(d decide.Decision, waited time.Duration) bool {
 // it lacked something. hinder reports whether the pod was hindered.
 func (s *step) hinder(d decide.Decision) bool {
 	i := s.Inquiry
-	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.Aside || i.Lack == (decide.Lack{}) ||
+	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.Overtaken || i.Lack == (decide.Lack{}) ||
 		i.looks(d, s.Waited(s.Now)) {
 		return false
 	}
-	s.Inquiry.Aside = true
+	s.Inquiry.Overtaken = true
 	if d = d.Without(i.Lack, s.Wait, s.Waited(s.Now)); d.Outcome == decide.Reject {
 		s.reject(d.Rejection)
 	} else {
@@ -67,7 +67,7 @@ func (s *step) hinder(d decide.Decision) bool {
 // overtaken turns a rejection into a wait for the room that others may have taken while the pod could
 // not start.
 func (i Inquiry) overtaken(d decide.Decision) decide.Decision {
-	if i.Aside && d.Kind != decide.Checked && d.Outcome == decide.Reject {
+	if i.Overtaken && d.Kind != decide.Checked && d.Outcome == decide.Reject {
 		d.Kind, d.Outcome, d.Reason = decide.Overtaken, decide.Wait, decide.ReasonWaitResources
 		d.Message += "; other pods came first while it could not start"
 	}

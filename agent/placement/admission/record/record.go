@@ -45,8 +45,8 @@ type Place struct {
 type Question struct {
 	Resource string    // "": no plugin is asked
 	Asked    time.Time // when it was
-	// Aside: the answer takes longer than Patience. Later pods are decided on meanwhile.
-	Aside bool
+	// Slow: the answer takes longer than Patience. Later pods are decided on meanwhile.
+	Slow bool
 	// Late: it takes longer than SlowAnswer.
 	Late bool
 	// Void: some of what was on offer has been taken since, so that it is asked again.
@@ -86,8 +86,8 @@ type Tries struct {
 	// InvalidCPUs: the pod keeps CPUs that the machine would not give it when that was decided. So they
 	// are no sign of a machine that has changed since.
 	InvalidCPUs bool
-	// MadeWay: other pods have made way for it.
-	MadeWay bool
+	// HasPreempted: other pods were preempted for it.
+	HasPreempted bool
 	// held is when holding it back ends; zero: it was never held back.
 	held time.Time
 }
@@ -112,7 +112,7 @@ func (r *Record) MayGiveWay() bool {
 
 // StopsLine reports whether the pods behind it are decided on later: a plugin that is asked about it has
 // Patience to answer.
-func (r *Record) StopsLine() bool { return r.State == Asking && !r.Question.Aside }
+func (r *Record) StopsLine() bool { return r.State == Asking && !r.Question.Slow }
 
 // Counts reports whether the pod's requests count against the node. A pod without a place, for which
 // a plugin is asked, does not count; one that runs does from the beginning.
@@ -149,7 +149,7 @@ func (r *Record) HoldsSlot() bool {
 // Holds reports whether the pod, which holds a slot, holds the resource's. While a plugin takes its
 // time, the pod holds no slot of resources whose plugins have yet to be asked about it.
 func (r *Record) Holds(resource string) bool {
-	if r.State != Asking || !r.Question.Aside || r.Question.Resource == resource {
+	if r.State != Asking || !r.Question.Slow || r.Question.Resource == resource {
 		return true
 	}
 	for key := range r.Preferences.Advice {
@@ -185,14 +185,14 @@ func (r *Record) Unanswered() []string {
 func (r *Record) Accounted(stored allocation.Pod) (out allocation.Entry) {
 	switch {
 	case r.State.Goes():
-		out.Standing = allocation.Terminating
+		out.Hold = allocation.Terminating
 	case r.Claims():
-		out.Standing = allocation.Claimed
+		out.Hold = allocation.Claimed
 	}
 	if r.Counts() {
 		out.Requests, out.Shares, out.Ports, out.Rank = r.Requests, r.Shares, r.Ports, r.Rank
 	}
-	out.Name, out.Assigned = podspec.Name(r.Pod).String(), allocation.TakenBy(r.Has.Pod, stored)
+	out.Name, out.Assigned = podspec.Name(r.Pod).String(), allocation.HoldingsOf(r.Has.Pod, stored)
 	return out
 }
 

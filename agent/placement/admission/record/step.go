@@ -103,9 +103,9 @@ func (r Record) Displaced(broken bool) Record {
 	return r
 }
 
-// Unheard returns the record of a pod in line after a plugin did not answer about another pod in time: it is not
+// Unadvised returns the record of a pod in line after a plugin did not answer about another pod in time: it is not
 // asked about this one.
-func (r Record) Unheard(key allocation.AskKey, err error) Record {
+func (r Record) Unadvised(key allocation.AskKey, err error) Record {
 	r.Preferences = r.Preferences.Answered(key, nil, err)
 	r.Preferences.Advice = nil
 	return r
@@ -190,7 +190,7 @@ func (s *step) drop() {
 func (s *step) Late(e Late) {
 	s.Tries.Due = time.Time{}
 	if s.StopsLine() {
-		s.Question.Aside, s.Tries.Due = true, s.Question.Asked.Add(SlowAnswer)
+		s.Question.Slow, s.Tries.Due = true, s.Question.Asked.Add(SlowAnswer)
 		return
 	}
 	s.Question.Late = s.State == Asking
@@ -260,9 +260,9 @@ func (s *step) admit(d Decided) {
 		}
 		s.give(Asking, has)
 		resource := plan.Ask.AskKey.Resource
-		s.Question = Question{Resource: resource, Asked: s.Now, Aside: s.Slow.Has(resource)}
+		s.Question = Question{Resource: resource, Asked: s.Now, Slow: s.Slow.Has(resource)}
 		s.Tries.Due = s.Now.Add(Patience)
-		if s.Question.Aside {
+		if s.Question.Slow {
 			s.Tries.Due = s.Now.Add(SlowAnswer)
 		}
 		s.do(Ask{*plan.Ask})
@@ -295,7 +295,7 @@ func (s *step) waitFor(d decide.Decision) {
 	case decide.PendingRelease:
 		to, same = PendingRelease, true
 	case decide.Preempting:
-		to, s.Tries.MadeWay = PendingRelease, true
+		to, s.Tries.HasPreempted = PendingRelease, true
 		s.do(Preempt{d})
 	}
 	s.give(to, Reservation{Claimed, d.Claim})
@@ -315,7 +315,7 @@ func (s *step) ranked(e Ranked) {
 	has := s.Has
 	if !s.Claims() && (has.Kind != Assigned || !s.IsReserved()) {
 		has = Reservation{}
-		if len(e.Place.Containers) > 0 && !s.Inquiry.Aside {
+		if len(e.Place.Containers) > 0 && !s.Inquiry.Overtaken {
 			has = Reservation{Placed, e.Place}
 		}
 	}

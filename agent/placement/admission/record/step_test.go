@@ -75,7 +75,7 @@ var lacks = []struct {
 	{"it lacks an object", Inquiry{Begun: true, Lack: decide.Lack{Why: "no secret"}}},
 	{"it may lack an object", Inquiry{Begun: true, Lack: decide.Lack{Unknown: true}}},
 	{"the API server was silent", Inquiry{Begun: true, Lack: decide.Lack{Unknown: true}, Looked: true}},
-	{"it lacked an object", Inquiry{Begun: true, Aside: true}},
+	{"it lacked an object", Inquiry{Begun: true, Overtaken: true}},
 }
 
 // decisions returns the decisions on a pod that may lack an object, each as both events.
@@ -261,13 +261,13 @@ func TestLacking(t *testing.T) {
 	unknown, missing := decide.Lack{Unknown: true}, decide.Lack{Why: "no key"}
 	later := began.Add(time.Minute)
 	for _, c := range []struct {
-		aside  bool
-		before decide.Lack
-		since  time.Time
+		overtaken bool
+		before    decide.Lack
+		since     time.Time
 	}{{false, unknown, began}, {true, unknown, later}, {true, missing, began}} {
-		r := Record{Tries: Tries{Since: began}, Inquiry: Inquiry{Aside: c.aside, Lack: c.before}}
+		r := Record{Tries: Tries{Since: began}, Inquiry: Inquiry{Overtaken: c.overtaken, Lack: c.before}}
 		if got := r.Lacking(missing, later); !got.Tries.Since.Equal(c.since) || got.Inquiry.Lack != missing {
-			t.Errorf("aside %t after %+v: it lacks %+v since %v", c.aside, c.before, got.Inquiry.Lack, got.Tries.Since)
+			t.Errorf("overtaken %t after %+v: it lacks %+v since %v", c.overtaken, c.before, got.Inquiry.Lack, got.Tries.Since)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (r *Reporter) Words(e *line.Entry, of *line.Pods) (reason, words string) {
 		}
 		return decide.ReasonWaitPlugin, r.slow(e)
 	case e.State == record.PendingRelease:
-		return decide.ReasonWaitPlugin, owed(of.Stored.Owed, e.Has.Pod)
+		return decide.ReasonWaitPlugin, pending(of.Stored.PendingReleases, e.Has.Pod)
 	case e.State == record.Behind:
 		return r.inLine(e, of.Find(e.After))
 	}
@@ -43,7 +43,7 @@ func Naming(p *line.Pods, d decide.Decision) string {
 			continue
 		}
 		held, _ := p.Ledger.Get(o.Pod.UID)
-		if d.Claim.IsEmpty() || held.Assigned.Overlaps(allocation.TakenBy(d.Claim)) {
+		if d.Claim.IsEmpty() || held.Assigned.Overlaps(allocation.HoldingsOf(d.Claim)) {
 			names = append(names, klog.KObj(o.Pod).String())
 		}
 	}
@@ -51,8 +51,8 @@ func Naming(p *line.Pods, d decide.Decision) string {
 	if len(names) > 0 {
 		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 	}
-	if owed := owed(p.Stored.Owed, d.Claim); owed != "" {
-		message += "; " + owed
+	if pending := pending(p.Stored.PendingReleases, d.Claim); pending != "" {
+		message += "; " + pending
 	}
 	return message
 }
@@ -116,10 +116,10 @@ func (r *Reporter) inLine(e, after *line.Entry) (reason, words string) {
 		"comes before it", klog.KObj(after.Pod))
 }
 
-// owed names the devices of a claim of whose release plugins are still to hear; "": none.
-func owed(all []allocation.Owed, claim allocation.Pod) string {
+// pending names the devices of a claim of whose release plugins are still to hear; "": none.
+func pending(all []allocation.PendingRelease, claim allocation.Pod) string {
 	var names []string
-	wanted := allocation.TakenBy(claim).Devices()
+	wanted := allocation.HoldingsOf(claim).Devices()
 	for _, o := range all {
 		for _, id := range o.IDs {
 			if wanted[o.Resource].Has(id) {

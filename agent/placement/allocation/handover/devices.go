@@ -39,7 +39,7 @@ var deviceFile = file{
 // KnownResources lists, sorted, the device resources that pods hold and those that were registered
 // with the kubelet that wrote the file in deviceDir. They are known before their plugins come back.
 func KnownResources(s allocation.State, deviceDir string) []string {
-	held := allocation.TakenBy(s.List()...).Devices()
+	held := allocation.HoldingsOf(s.List()...).Devices()
 	all := slices.AppendSeq(kubeletResources(deviceDir), maps.Keys(held))
 	slices.Sort(all)
 	return slices.Compact(all)

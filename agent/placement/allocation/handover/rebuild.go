@@ -134,7 +134,7 @@ func (r *rebuilding) failed(p allocation.Pod, err error) {
 
 // take notes what the pod holds, even if another pod holds it too.
 func (r *rebuilding) take(p allocation.Pod) {
-	r.taken = r.taken.With(p.UID, allocation.Entry{Assigned: allocation.TakenBy(p)})
+	r.taken = r.taken.With(p.UID, allocation.Entry{Assigned: allocation.HoldingsOf(p)})
 }
 
 // claim is take, but returns an error if another pod holds some of it.

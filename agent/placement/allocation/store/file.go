@@ -33,22 +33,22 @@ func formatVersion() int { return max(journalVersion, allocation.FormatVersion()
 type fileState struct {
 	Generation uint64           `json:"generation"`
 	Pods       []allocation.Pod `json:"pods"`
-	// Owed: older agents ignore it, and assign these devices at once, like the kubelet.
-	Owed []allocation.Owed `json:"owed,omitempty"`
+	// PendingReleases: older agents ignore it, and assign these devices at once, like the kubelet.
+	PendingReleases []allocation.PendingRelease `json:"owed,omitempty"`
 }
 
 // fileChange has the pods that this generation adds or replaces, the pods that it drops, and what
-// is owed after it; an Owed without ids is settled.
+// releases are pending after it; an entry without ids has been heard of.
 type fileChange struct {
-	Generation uint64            `json:"generation"`
-	Put        []allocation.Pod  `json:"put,omitempty"`
-	Drop       []types.UID       `json:"drop,omitempty"`
-	Owed       []allocation.Owed `json:"owed,omitempty"`
+	Generation      uint64                      `json:"generation"`
+	Put             []allocation.Pod            `json:"put,omitempty"`
+	Drop            []types.UID                 `json:"drop,omitempty"`
+	PendingReleases []allocation.PendingRelease `json:"owed,omitempty"`
 }
 
 // encode returns the file's first line; the same state always gives the same bytes.
 func encode(s allocation.State) ([]byte, error) {
-	out := fileState{Generation: s.Version, Pods: s.List(), Owed: s.Owed}
+	out := fileState{Generation: s.Version, Pods: s.List(), PendingReleases: s.PendingReleases}
 	slices.SortFunc(out.Pods, func(a, b allocation.Pod) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
@@ -57,7 +57,7 @@ func encode(s allocation.State) ([]byte, error) {
 
 // encodeChange returns the line of next's generation.
 func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, error) {
-	out := fileChange{Generation: next.Version, Owed: next.OwedBy(changes)}
+	out := fileChange{Generation: next.Version, PendingReleases: next.ReleasesBy(changes)}
 	seen := sets.New[types.UID]()
 	for _, c := range changes {
 		uid := cmp.Or(c.Drop, c.Put.UID)
@@ -103,7 +103,7 @@ func decode(raw []byte) (allocation.State, error) {
 	state := allocation.State{
 		Version: in.Generation, Pods: make(map[types.UID]allocation.Pod, len(in.Pods)),
 	}
-	if err := putDecoded(&state, in.Pods, in.Owed); err != nil {
+	if err := putDecoded(&state, in.Pods, in.PendingReleases); err != nil {
 		return allocation.State{}, err
 	}
 	for line := range bytes.Lines(rest) {
@@ -151,18 +151,18 @@ func decodeChange(s *allocation.State, raw []byte) error {
 	for _, uid := range in.Drop {
 		delete(s.Pods, uid)
 	}
-	return putDecoded(s, in.Put, in.Owed)
+	return putDecoded(s, in.Put, in.PendingReleases)
 }
 
-func putDecoded(s *allocation.State, pods []allocation.Pod, owed []allocation.Owed) error {
+func putDecoded(s *allocation.State, pods []allocation.Pod, pending []allocation.PendingRelease) error {
 	for _, p := range pods {
 		s.Pods[p.UID] = p
 	}
-	for _, o := range owed {
+	for _, o := range pending {
 		if o.UID == "" || o.Resource == "" {
-			return errors.New("corrupt state file: devices are owed to nobody's plugin")
+			return errors.New("corrupt state file: a pending release has no plugin")
 		}
-		s.PutOwed(o)
+		s.PutRelease(o)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func record(j *files.Journal, next allocation.State, changes []allocation.Change
 }
 
 // durable reports whether the changes have to survive a power cut. Drops do not: after a restart
-// the pod does not exist and is dropped again. Settled Owed do not: the plugin is told again.
+// the pod does not exist and is dropped again. Releases that were heard of do not: the plugin is told again.
 func durable(changes []allocation.Change) bool {
 	return slices.ContainsFunc(changes, func(c allocation.Change) bool { return c.Put.UID != "" })
 }

@@ -22,7 +22,7 @@ func TestOwes(t *testing.T) {
 	less.Containers = map[string]allocation.Container{"main": {allocation.Devices{
 		{Resource: "example.com/gpu", IDs: []string{"gpu-1"}},
 	}}}
-	gpus := allocation.Owed{UID: "a", Namespace: "default", Name: "train-a", Resource: "example.com/gpu",
+	gpus := allocation.PendingRelease{UID: "a", Namespace: "default", Name: "train-a", Resource: "example.com/gpu",
 		IDs: []string{"gpu-0", "gpu-1"}}
 	nics := gpus
 	nics.Resource, nics.IDs = "example.com/nic", []string{"nic-0"}
@@ -31,17 +31,17 @@ func TestOwes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, after allocation.Pod
 		wants         func(string) bool
-		want          []allocation.Owed
+		want          []allocation.PendingRelease
 	}{
-		"gone":      {a, allocation.Pod{}, every, []allocation.Owed{gpus, nics}},
+		"gone":      {a, allocation.Pod{}, every, []allocation.PendingRelease{gpus, nics}},
 		"unwanted":  {a, allocation.Pod{}, func(string) bool { return false }, nil},
-		"one wants": {a, allocation.Pod{}, func(r string) bool { return r == nics.Resource }, []allocation.Owed{nics}},
-		"less":      {a, less, every, []allocation.Owed{one, nics}},
+		"one wants": {a, allocation.Pod{}, func(r string) bool { return r == nics.Resource }, []allocation.PendingRelease{nics}},
+		"less":      {a, less, every, []allocation.PendingRelease{one, nics}},
 		"more":      {less, a, every, nil},
 		"the same":  {a, a, every, nil},
 		"the first": {allocation.Pod{}, a, every, nil},
 	} {
-		if diff := cmp.Diff(tt.want, allocation.Owes(tt.before, tt.after, tt.wants)); diff != "" {
+		if diff := cmp.Diff(tt.want, allocation.ReleasesOf(tt.before, tt.after, tt.wants)); diff != "" {
 			t.Errorf("%s, -want +got:\n%s", name, diff)
 		}
 	}
@@ -53,14 +53,14 @@ func TestOwedSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()
 	a := allocationtest.Pod("a")
-	owed := allocation.Owes(a, allocation.Pod{}, every)
-	said := func(want ...allocation.Owed) {
+	owed := allocation.ReleasesOf(a, allocation.Pod{}, every)
+	said := func(want ...allocation.PendingRelease) {
 		t.Helper()
 		state, err := ReadState(filepath.Join(dir, FileName))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, state.Owed); diff != "" {
+		if diff := cmp.Diff(want, state.PendingReleases); diff != "" {
 			t.Errorf("after a restart, -want +got:\n%s", diff)
 		}
 	}
@@ -69,13 +69,13 @@ func TestOwedSurvivesRestart(t *testing.T) {
 		if err := s.Commit(ctx, changes...); err != nil {
 			t.Fatal(err)
 		}
-		said(s.State().Owed...)
+		said(s.State().PendingReleases...)
 	}
 	t.Run("one line after the other", func(t *testing.T) {
 		s := mustOpen(t, dir)
 		run(t, s)
 		commit(s, allocation.Change{Put: a}, allocation.Change{Put: allocationtest.Pod("b")})
-		commit(s, allocation.Change{Drop: "a", Owe: owed})
+		commit(s, allocation.Change{Drop: "a", Releases: owed})
 		said(owed...)
 		if _, held := s.State().Pods["a"]; held {
 			t.Error("the pod holds something")
@@ -83,22 +83,22 @@ func TestOwedSurvivesRestart(t *testing.T) {
 		// The pod comes and goes again before its plugin has answered.
 		more := owed[0]
 		more.IDs = []string{"gpu-7"}
-		commit(s, allocation.Change{Owe: []allocation.Owed{more}}, allocation.Change{Settle: owed[1]})
+		commit(s, allocation.Change{Releases: []allocation.PendingRelease{more}}, allocation.Change{Released: owed[1]})
 		both := owed[0]
 		both.IDs = []string{"gpu-0", "gpu-1", "gpu-7"}
 		said(both)
-		commit(s, allocation.Change{Settle: owed[0]})
+		commit(s, allocation.Change{Released: owed[0]})
 		said(more)
 	})
 	t.Run("begun anew", func(t *testing.T) {
 		s := mustOpen(t, dir)
 		run(t, s)
-		if n := len(s.State().Owed); n != 1 {
+		if n := len(s.State().PendingReleases); n != 1 {
 			t.Fatalf("%d are owed after a restart", n)
 		}
-		commit(s, allocation.Change{Owe: owed[1:]}) // the first of a process writes the whole state
-		last := s.State().Owed
-		commit(s, allocation.Change{Settle: last[0]}, allocation.Change{Settle: last[1]}, allocation.Change{Settle: last[1]})
+		commit(s, allocation.Change{Releases: owed[1:]}) // the first of a process writes the whole state
+		last := s.State().PendingReleases
+		commit(s, allocation.Change{Released: last[0]}, allocation.Change{Released: last[1]}, allocation.Change{Released: last[1]})
 		said()
 	})
 }
@@ -113,16 +113,16 @@ func TestOwedIsAllOrNothing(t *testing.T) {
 		t.Fatal(err) // a file that is begun is synced in another way
 	}
 	b := allocationtest.Pod("b")
-	if err := s.Commit(context.Background(), allocation.Change{Put: b, Owe: allocation.Owes(a, allocation.Pod{}, every)}); err == nil {
+	if err := s.Commit(context.Background(), allocation.Change{Put: b, Releases: allocation.ReleasesOf(a, allocation.Pod{}, every)}); err == nil {
 		t.Fatal("the disk is full, and nothing was said")
 	}
-	if owed := s.State().Owed; len(owed) != 0 {
+	if owed := s.State().PendingReleases; len(owed) != 0 {
 		t.Errorf("%+v is owed", owed)
 	}
 }
 
 func TestOwedThatIsNobodys(t *testing.T) {
-	line, err := encodeLine(`"version":3,`, fileState{Owed: []allocation.Owed{{IDs: []string{"gpu-0"}}}})
+	line, err := encodeLine(`"version":3,`, fileState{PendingReleases: []allocation.PendingRelease{{IDs: []string{"gpu-0"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
