@@ -19,7 +19,8 @@ func Shares(milliCPU int64) uint64 {
 	return uint64(min(max(milliCPU*1024/1000, MinShares), MaxShares))
 }
 
-// Weight returns cpu.weight (1 to 10000) for cpu.shares (2 to 262144), the mapping of KEP-2254.
+// Weight returns cpu.weight (1 to 10000) for cpu.shares (2 to 262144), the mapping of KEP-2254, as
+// the kubelet does for pods. opencontainers' library has another mapping, which runc uses for containers.
 func Weight(shares uint64) uint64 {
 	shares = min(max(shares, MinShares), MaxShares)
 	return 1 + (shares-2)*9999/262142

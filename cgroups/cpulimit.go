@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	oci "github.com/opencontainers/cgroups"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -83,10 +84,10 @@ func parseCPULimit(text string) (CPULimit, error) {
 	return l, nil
 }
 
-// setLimit sets the limit; if the kernel refuses it, the limit before stays.
+// setCPULimit sets the limit; if the kernel refuses it, the limit before stays.
 func (d directory) setCPULimit(l CPULimit) error {
 	if d.unified {
-		return writeExisting(d.path, maxFile, l.String())
+		return oci.WriteFile(d.path, maxFile, l.String())
 	}
 	before, err := d.cpuLimit()
 	if err != nil {
@@ -98,18 +99,19 @@ func (d directory) setCPULimit(l CPULimit) error {
 	return nil
 }
 
-// setLegacy sets the limit on cgroup v1. The kernel compares each value with the quotas of the
-// groups inside; without a quota it accepts any period.
+// setLegacyCPULimit sets the limit on cgroup v1. The kernel compares each value with the quotas of the
+// groups inside and above; without a quota it accepts any period. opencontainers' library does not lift
+// the quota first: below a group with a quota, a shorter period would be refused.
 func (d directory) setLegacyCPULimit(l CPULimit) error {
 	has, err := d.cpuLimit()
 	if err == nil {
-		err = writeExisting(d.path, quotaFile, strconv.Itoa(Unlimited))
+		err = oci.WriteFile(d.path, quotaFile, strconv.Itoa(Unlimited))
 	}
 	if err == nil && l.Period > 0 && l.Period != has.Period {
-		err = writeExisting(d.path, periodFile, strconv.FormatInt(l.Period, 10))
+		err = oci.WriteFile(d.path, periodFile, strconv.FormatInt(l.Period, 10))
 	}
 	if err == nil && l.Quota != Unlimited {
-		err = writeExisting(d.path, quotaFile, strconv.FormatInt(l.Quota, 10))
+		err = oci.WriteFile(d.path, quotaFile, strconv.FormatInt(l.Quota, 10))
 	}
 	return err
 }

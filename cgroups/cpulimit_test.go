@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -195,5 +196,39 @@ func TestCPULimitOnHost(t *testing.T) {
 	}
 	if err := found.Set(t.Context(), more); !errors.Is(err, fs.ErrNotExist) || exists(found.cpu.path) {
 		t.Errorf("the pod's cgroup is gone: %v; made again: %v", err, exists(found.cpu.path))
+	}
+}
+
+// TestPeriodOnHost makes a pod's cgroup again after cpuCFSQuotaPeriod changed, with a container in
+// it. The kernel of cgroup v1 refuses a period with which the pod's quota is less than the
+// container's, so the order of the two values matters.
+func TestPeriodOnHost(t *testing.T) {
+	root, _ := ownRoot(t)
+	tree, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.EnsureNode(t.Context(), Resources{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := testPod("aa-11", "cpu=2 memory=64Mi")
+	inside := podGroup(tree.root, v1.PodQOSGuaranteed, pod.UID).child("c")
+	for _, period := range []time.Duration{DefaultPeriod, 10 * time.Millisecond, DefaultPeriod} {
+		if err := madePod(t.Context(), tree, pod, PodOptions{Period: period}); err != nil {
+			t.Fatal(err)
+		}
+		limit := Resources{Quota: 200000, Period: DefaultPeriod}
+		if err := tree.kernel.apply(inside.path(Cgroupfs), limit); err != nil {
+			t.Fatal(err)
+		}
+		found, err := tree.FindPod(pod.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		us := period.Microseconds()
+		expectLimit(t, "the pod", found.CPULimit, CPULimit{2 * us, us})
+	}
+	if err := tree.RemovePod(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
 	}
 }

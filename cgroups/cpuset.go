@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	oci "github.com/opencontainers/cgroups"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -114,20 +115,10 @@ func (t *Tree) widen(file string) error {
 func writeOther(dir, file, set string) error {
 	has, err := readSet(dir, file)
 	if err == nil && has != set {
-		err = writeExisting(dir, file, set)
+		err = oci.WriteFile(dir, file, set)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
-}
-
-// writeExisting writes a file of a cgroup; the error is fs.ErrNotExist if the cgroup is gone.
-func writeExisting(dir, file, text string) error {
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
 }

@@ -18,4 +18,8 @@
 //
 // Pure functions decide the values of a cgroup (PodResources, NodeResources, QOSResources); Tree
 // writes them. Every operation is idempotent.
+//
+// Two libraries know the kernel's files. containerd/cgroups makes and removes cgroups, and enables the
+// controllers of v2 and writes their values. opencontainers/cgroups, which the kubelet and runc have,
+// writes the values of v1 and single files, and finds and moves processes.
 package cgroups

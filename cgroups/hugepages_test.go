@@ -11,7 +11,7 @@ import (
 func expectReserved(t *testing.T, tree *Tree, pod *v1.Pod, dir, name, want string) {
 	t.Helper()
 	path := dir + "/" + name
-	if exists(path) {
+	if exists(path) && tree.unified { // the library, which writes v1, makes files in tests
 		t.Fatalf("%s was made, which the kernel does not have", path)
 	}
 	if err := os.WriteFile(path, []byte("9223372036854771712"), 0o600); err != nil {

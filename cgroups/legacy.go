@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
+	oci "github.com/opencontainers/cgroups"
+	ocifs "github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -90,30 +92,44 @@ func subsystems(mount string) []cgroup1.Subsystem {
 func (l *legacy) hierarchy() ([]cgroup1.Subsystem, error) { return l.subsystems, nil }
 
 func (l *legacy) apply(path string, r Resources) error {
-	spec := &specs.LinuxResources{CPU: &specs.LinuxCPU{}}
-	if r.Shares > 0 {
-		spec.CPU.Shares = &r.Shares
-	}
-	if r.Quota != 0 {
-		spec.CPU.Quota, spec.CPU.Period = &r.Quota, new(uint64(r.Period.Microseconds()))
-	}
-	if r.Memory != 0 { // Unlimited is the kernel's -1
-		spec.Memory = &specs.LinuxMemory{Limit: &r.Memory}
-	}
-	if r.Pids > 0 {
-		spec.Pids = &specs.LinuxPids{Limit: &r.Pids}
-	}
-	for _, size := range slices.Sorted(maps.Keys(r.HugePages)) {
-		spec.HugepageLimits = append(spec.HugepageLimits, specs.LinuxHugepageLimit{
-			Pagesize: PageSizeName(size),
-			Limit:    uint64(r.HugePages[size]),
-		})
-	}
-	if _, err := cgroup1.New(cgroup1.StaticPath(path), spec,
+	if _, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{},
 		cgroup1.WithHierarchy(l.hierarchy)); err != nil {
 		return err
 	}
-	return reserve(filepath.Join(l.mount, "hugetlb", path), "limit_in_bytes", r.HugePages)
+	values := r.legacy()
+	for _, s := range l.subsystems {
+		if set := setters[s.Name()]; set != nil {
+			if err := set(l.dir(string(s.Name()), path).path, values); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setters write values into the directory that a cgroup has for a controller.
+var setters = map[cgroup1.Name]func(dir string, r *oci.Resources) error{
+	cgroup1.Cpu:     new(ocifs.CpuGroup).Set,
+	cgroup1.Memory:  new(ocifs.MemoryGroup).Set,
+	cgroup1.Pids:    new(ocifs.PidsGroup).Set,
+	cgroup1.Hugetlb: new(ocifs.HugetlbGroup).Set,
+}
+
+// legacy returns the values for cgroup v1. Unlimited memory also lifts the limit of memory and swap
+// together, since the kernel refuses a limit of memory above that one.
+func (r Resources) legacy() *oci.Resources {
+	v := &oci.Resources{CpuShares: r.Shares, Memory: r.Memory}
+	if r.Quota != 0 {
+		v.CpuQuota, v.CpuPeriod = r.Quota, uint64(r.Period.Microseconds())
+	}
+	if r.Pids > 0 {
+		v.PidsLimit = &r.Pids
+	}
+	for _, size := range slices.Sorted(maps.Keys(r.HugePages)) {
+		v.HugetlbLimit = append(v.HugetlbLimit, &oci.HugepageLimit{
+			Pagesize: PageSizeName(size), Limit: uint64(r.HugePages[size])})
+	}
+	return v
 }
 
 func (l *legacy) children(path string) ([]string, error) {
@@ -129,24 +145,12 @@ func (l *legacy) children(path string) ([]string, error) {
 }
 
 func (l *legacy) kill(path string) (int, error) {
-	control, err := l.load(path)
-	if control == nil || err != nil {
-		return 0, err
+	var dirs []string
+	for _, s := range l.subsystems {
+		dirs = append(dirs, l.dir(string(s.Name()), path).path)
 	}
-	pids := map[int]bool{}
-	for _, s := range control.Subsystems() {
-		dir := filepath.Join(l.mount, string(s.Name()), path)
-		found, err := steady(dir, func() ([]cgroup1.Process, error) {
-			return control.Processes(s.Name(), true)
-		})
-		if err != nil {
-			return 0, err
-		}
-		for _, p := range found {
-			pids[p.Pid] = true
-		}
-	}
-	if err := killable(pids); err != nil {
+	pids, err := processes(dirs...)
+	if err != nil {
 		return len(pids), err
 	}
 	for pid := range pids {
@@ -158,18 +162,12 @@ func (l *legacy) kill(path string) (int, error) {
 }
 
 func (l *legacy) remove(path string) error {
-	control, err := l.load(path)
-	if control == nil || err != nil {
+	control, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(l.hierarchy))
+	if errors.Is(err, cgroup1.ErrCgroupDeleted) { // it exists in no hierarchy
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	return control.Delete()
-}
-
-// load returns nil if the cgroup exists in no hierarchy.
-func (l *legacy) load(path string) (cgroup1.Cgroup, error) {
-	control, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(l.hierarchy))
-	if errors.Is(err, cgroup1.ErrCgroupDeleted) {
-		return nil, nil
-	}
-	return control, err
 }

@@ -1,10 +1,6 @@
 package cgroups
 
-import (
-	"fmt"
-	"path/filepath"
-	"strconv"
-)
+import "github.com/opencontainers/cgroups/fscommon"
 
 // memoryUsed returns the used memory in bytes, which counts against the limit.
 func (d directory) memoryUsed() (int64, error) {
@@ -12,15 +8,8 @@ func (d directory) memoryUsed() (int64, error) {
 	if d.unified {
 		file = "memory.current"
 	}
-	text, err := readSet(d.path, file)
-	if err != nil {
-		return 0, err
-	}
-	used, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("parse %s: %w", filepath.Join(d.path, file), err)
-	}
-	return used, nil
+	used, err := fscommon.GetCgroupParamUint(d.path, file)
+	return int64(used), err
 }
 
 // MemoryUsed returns the container's used memory in bytes.

@@ -1,7 +1,6 @@
 package cgroups
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	oci "github.com/opencontainers/cgroups"
 )
 
 // Home is a cgroup of this machine for processes that are no pods': the agent, the runtime, the
@@ -62,40 +63,25 @@ func (h *Home) Take(pid int) (moved bool, err error) {
 
 func gone(proc string, pid int) bool { return !exists(filepath.Join(proc, strconv.Itoa(pid))) }
 
-// holds reports whether the process is in the home or below it, in the hierarchies with the CPU and
-// the memory controller (cgroups(7), /proc/PID/cgroup).
-func (h *Home) holds(pid int) (bool, error) {
-	file, err := os.Open(filepath.Join(h.proc, strconv.Itoa(pid), "cgroup"))
+// holds reports whether the process is in the home or below it, in the hierarchies that count what
+// processes use: those with the CPU and the memory controller, or cgroup v2, which is named "".
+func (h *Home) holds(pid int) (in bool, err error) {
+	paths, err := oci.ParseCgroupFile(filepath.Join(h.proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return false, err
 	}
-	defer file.Close()
-	_, v2 := h.kernel.(*unified)
-	seen := 0
-	for lines := bufio.NewScanner(file); lines.Scan(); { // "4:memory:/a", "0::/a" for cgroup v2
-		parts := strings.SplitN(lines.Text(), ":", 3)
-		if len(parts) != 3 || !counts(parts[1], v2) {
-			continue
-		}
-		if at := parts[2]; at != h.path && !strings.HasPrefix(at, h.path+"/") {
+	counting := []string{"cpu", "memory"}
+	if _, v2 := h.kernel.(*unified); v2 {
+		counting = []string{""}
+	}
+	for _, controller := range counting {
+		at, ok := paths[controller]
+		if ok && at != h.path && !strings.HasPrefix(at, h.path+"/") {
 			return false, nil
 		}
-		seen++
+		in = in || ok
 	}
-	return seen > 0, nil
-}
-
-// counts reports whether a hierarchy with these controllers counts what its processes use.
-func counts(controllers string, v2 bool) bool {
-	if v2 {
-		return controllers == ""
-	}
-	for name := range strings.SplitSeq(controllers, ",") {
-		if name == "cpu" || name == "memory" {
-			return true
-		}
-	}
-	return false
+	return in, nil
 }
 
 // Strays returns the processes at the top of the hierarchy that belong into a home: all but the
@@ -105,17 +91,16 @@ func (h *Home) Strays() ([]int, error) {
 	if _, v2 := h.kernel.(*unified); !v2 {
 		dir = filepath.Join(dir, "memory")
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	pids, err := oci.GetPids(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list processes of the top cgroup: %w", err)
 	}
 	var out []int
-	for _, field := range strings.Fields(string(text)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil || pid <= 1 { // 0 is a process of another PID namespace
+	for _, pid := range pids {
+		if pid <= 1 { // 0 is a process of another PID namespace
 			continue
 		}
-		_, err = os.Readlink(filepath.Join(h.proc, field, "exe"))
+		_, err := os.Readlink(filepath.Join(h.proc, strconv.Itoa(pid), "exe"))
 		if !errors.Is(err, fs.ErrNotExist) { // threads of the kernel have no program
 			out = append(out, pid)
 		}
@@ -126,7 +111,7 @@ func (h *Home) Strays() ([]int, error) {
 func (l *legacy) add(path string, pid int) error {
 	for _, s := range l.subsystems {
 		dir := filepath.Join(l.mount, string(s.Name()), path)
-		if err := writeExisting(dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
+		if err := oci.WriteCgroupProc(dir, pid); err != nil {
 			return err
 		}
 	}
@@ -134,5 +119,5 @@ func (l *legacy) add(path string, pid int) error {
 }
 
 func (u *unified) add(path string, pid int) error {
-	return writeExisting(filepath.Join(u.mount, path), "cgroup.procs", strconv.Itoa(pid))
+	return oci.WriteCgroupProc(filepath.Join(u.mount, path), pid)
 }

@@ -3,6 +3,7 @@ package cgroups
 import (
 	"strconv"
 
+	oci "github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -52,7 +53,7 @@ func (d directory) fit(limit int64) int64 {
 		file, amount = "memory.reclaim", used-limit // since kernel 5.19
 	}
 	// An incomplete reclaim is an error too: the rest is still used.
-	_ = writeExisting(d.path, file, strconv.FormatInt(amount, 10))
+	_ = oci.WriteFile(d.path, file, strconv.FormatInt(amount, 10))
 	if used, err = d.memoryUsed(); err != nil {
 		return limit
 	}

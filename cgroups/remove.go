@@ -7,7 +7,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
+	oci "github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -58,6 +60,22 @@ func killable(pids map[int]bool) error {
 		return errors.New("processes of another PID namespace: run the agent in the host's")
 	}
 	return nil
+}
+
+// processes returns the processes in and below the directories of a cgroup, of which some may not
+// exist. It returns an error if one of the processes must not or cannot be killed.
+func processes(dirs ...string) (map[int]bool, error) {
+	all := map[int]bool{}
+	for _, dir := range dirs {
+		pids, err := oci.GetAllPids(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
+			return nil, err
+		}
+		for _, pid := range pids {
+			all[pid] = true
+		}
+	}
+	return all, killable(all)
 }
 
 // steady repeats a walk through dir that failed because an owner removed a cgroup below meanwhile.

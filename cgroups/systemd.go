@@ -9,9 +9,12 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+	ocisystemd "github.com/opencontainers/cgroups/systemd"
 )
 
-// systemd makes the slices of the tree and gets the values that it would otherwise reset.
+// systemd makes the slices of the tree and gets the values that it would otherwise reset. The managers
+// of opencontainers' library wait for systemd without a context, ignore that a slice was not stopped, and
+// write the quota into cgroupfs as rounded for systemd.
 type systemd struct {
 	unified bool
 	connect func(context.Context) (bus, error)
@@ -28,10 +31,9 @@ type bus interface {
 }
 
 func newSystemd(unified bool) (*systemd, error) {
-	const running = "/run/systemd/system" // sd_booted(3)
-	if !exists(running) {
-		return nil, fmt.Errorf("cgroup driver systemd: systemd does not run here (%s does not "+
-			"exist): set cgroupDriver to cgroupfs, here and in the runtime", running)
+	if !ocisystemd.IsRunningSystemd() {
+		return nil, errors.New("cgroup driver systemd: systemd does not run here (/run/systemd/system " +
+			"does not exist): set cgroupDriver to cgroupfs, here and in the runtime")
 	}
 	connect := func(ctx context.Context) (bus, error) { return dbus.NewWithContext(ctx) }
 	return &systemd{unified: unified, connect: connect}, nil

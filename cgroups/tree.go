@@ -212,7 +212,8 @@ func everySize(limits map[int64]int64, sizes []int64) map[int64]int64 {
 }
 
 // hugePageSizes reads the entries of a directory like /sys/kernel/mm/hugepages: hugepages-2048kB. A
-// kernel without huge pages has no such directory.
+// kernel without huge pages has no such directory. opencontainers' HugePageSizes leaves out what
+// it cannot parse.
 func hugePageSizes(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

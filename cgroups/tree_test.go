@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	oci "github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // host is a directory instead of /sys/fs/cgroup. The kernel would make control files with a cgroup;
-// here a test makes them beforehand if it needs them.
+// here a test makes them beforehand if it needs them. The library refuses files that are no kernel's,
+// except in its TestMode, in which it makes the files that it writes.
 type host struct {
 	t         *testing.T
 	mount     string
@@ -22,6 +24,8 @@ type host struct {
 }
 
 func newHost(t *testing.T) host {
+	oci.TestMode = true
+	t.Cleanup(func() { oci.TestMode = false })
 	dir := t.TempDir()
 	h := host{t, filepath.Join(dir, "cgroup"), filepath.Join(dir, "hugepages")}
 	h.mkdir(filepath.Join(h.hugePages, "hugepages-2048kB"))

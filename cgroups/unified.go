@@ -47,6 +47,8 @@ func (u *unified) dir(_, path string) directory {
 	return directory{filepath.Join(u.mount, path), true}
 }
 
+// apply uses containerd's library: opencontainers' enables every controller of the machine, ignores
+// errors of that, and knows only /sys/fs/cgroup.
 func (u *unified) apply(path string, r Resources) error {
 	control, err := cgroup2.NewManager(u.mount, path, &cgroup2.Resources{})
 	if err != nil {
@@ -58,7 +60,7 @@ func (u *unified) apply(path string, r Resources) error {
 	if err := control.Update(u.resources(r)); err != nil {
 		return err
 	}
-	return reserve(filepath.Join(u.mount, path), "max", r.HugePages)
+	return reserve(filepath.Join(u.mount, path), r.HugePages)
 }
 
 func (u *unified) resources(r Resources) *cgroup2.Resources {
@@ -118,26 +120,18 @@ func (u *unified) children(path string) ([]string, error) {
 }
 
 func (u *unified) kill(path string) (int, error) {
+	pids, err := processes(filepath.Join(u.mount, path))
+	if err != nil || len(pids) == 0 {
+		return len(pids), err
+	}
 	control, err := cgroup2.Load(path, cgroup2.WithMountpoint(u.mount))
 	if err != nil {
 		return 0, err
 	}
-	found, err := steady(filepath.Join(u.mount, path), func() ([]uint64, error) {
-		return control.Procs(true)
-	})
-	if err != nil {
-		return 0, err
-	}
-	pids := map[int]bool{}
-	for _, pid := range found {
-		pids[int(pid)] = true
-	}
-	if err := killable(pids); err != nil || len(pids) == 0 {
-		return len(pids), err
-	}
 	return len(pids), control.Kill()
 }
 
+// remove uses containerd's library: opencontainers' waits up to a second for each busy cgroup.
 func (u *unified) remove(path string) error {
 	control, err := cgroup2.Load(path, cgroup2.WithMountpoint(u.mount))
 	if err != nil {

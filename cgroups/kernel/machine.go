@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
+	oci "github.com/opencontainers/cgroups"
 	"github.com/prometheus/procfs"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
@@ -95,21 +95,14 @@ func (p Proc) Threads() (current, limit int64, err error) {
 // OwnGroup returns the cgroup of this process, relative to the mount point of the controller memory
 // or of cgroup v2.
 func (p Proc) OwnGroup() (string, error) {
-	self, err := p.fs.Self()
+	groups, err := oci.ParseCgroupFile(filepath.Join(p.root, "self", "cgroup"))
 	if err != nil {
 		return "", fmt.Errorf("find own cgroup: %w", err)
 	}
-	groups, err := self.Cgroups()
-	if err != nil {
-		return "", fmt.Errorf("find own cgroup: %w", err)
+	if path, ok := groups["memory"]; ok {
+		return path, nil
 	}
-	path := ""
-	for _, g := range groups {
-		if g.HierarchyID == 0 && path == "" || slices.Contains(g.Controllers, "memory") {
-			path = g.Path
-		}
-	}
-	return path, nil
+	return groups[""], nil
 }
 
 // UpperDir returns the directory that has what a process changed of its root, an overlay; "": it is not
