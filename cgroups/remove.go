@@ -67,8 +67,8 @@ func killable(pids map[int]bool) error {
 func processes(dirs ...string) (map[int]bool, error) {
 	all := map[int]bool{}
 	for _, dir := range dirs {
-		pids, err := oci.GetAllPids(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENODEV) {
+		pids, err := steady(dir, func() ([]int, error) { return oci.GetAllPids(dir) })
+		if err != nil && !vanished(err) {
 			return nil, err
 		}
 		for _, pid := range pids {
@@ -78,12 +78,14 @@ func processes(dirs ...string) (map[int]bool, error) {
 	return all, killable(all)
 }
 
+// mostWalks bounds how often a walk is repeated.
+const mostWalks = 100
+
 // steady repeats a walk through dir that failed because an owner removed a cgroup below meanwhile.
 // If dir itself does not exist, it returns nothing.
-func steady[T any](dir string, walk func() (T, error)) (T, error) {
-	for {
-		found, err := walk()
-		if err == nil || !errors.Is(err, os.ErrNotExist) {
+func steady[T any](dir string, walk func() (T, error)) (found T, err error) {
+	for range mostWalks {
+		if found, err = walk(); !vanished(err) {
 			return found, err
 		}
 		if !exists(dir) {
@@ -91,6 +93,12 @@ func steady[T any](dir string, walk func() (T, error)) (T, error) {
 			return none, nil
 		}
 	}
+	return found, err
+}
+
+// vanished reports whether a walk failed since a cgroup is gone. A file of it that is open is ENODEV.
+func vanished(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }
 
 func childDirs(dir string) ([]string, error) {
