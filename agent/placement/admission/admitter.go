@@ -240,11 +240,10 @@ func (a *admitter) answered(ctx context.Context, back answer) {
 // preempt ends the victims of a decision. They count as terminating from now on, so that none is
 // chosen twice.
 func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
-	resource := d.Lacks()
 	for _, uid := range d.Victims {
 		if victim := a.pods.Find(uid); victim != nil {
 			a.Tell(ctx, victim, record.Left{})
-			a.cfg.Preempt(report.Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
+			a.cfg.Preempt(report.Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: d.Rejection.Short})
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
@@ -93,8 +94,16 @@ type Decision struct {
 // Rejection says why a pod cannot be placed now, with the kubelet's reason and message.
 type Rejection struct {
 	Reason, Message string
+	// Short is the resource that is only counted and of which the node has too little; "": it is for another
+	// reason.
+	Short v1.ResourceName
 	// Err is the allocator's error, if any.
 	Err error
+}
+
+// OutOf rejects a pod since the node has too little of a resource that is only counted.
+func OutOf(s nodestatus.Shortage) *Rejection {
+	return &Rejection{Reason: s.Reason(), Message: s.Message(), Short: s.Resource}
 }
 
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }

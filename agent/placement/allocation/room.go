@@ -36,7 +36,7 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	case len(short) > 0 && plan.Ahead != nil:
 		return plan, plan.Ahead // like the kubelet, which looks for a place first
 	case len(short) > 0:
-		return plan, &Rejection{Reason: short[0].Reason(), Message: short[0].Message()}
+		return plan, OutOf(short[0])
 	}
 	return plan, nil
 }

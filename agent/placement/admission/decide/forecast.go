@@ -135,7 +135,7 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 		name := v1.ResourceName(resource)
 		requested := podspec.Requests(pod)[name]
 		short := nodestatus.Shortage{Resource: name, Requested: requested.Value()}
-		return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
+		return allocation.OutOf(short)
 	}
 	// Its devices are away, and were its own before.
 	return allocation.Unexpected(&devicemanager.UnhealthyError{Resource: unready.Resource})

@@ -20,8 +20,7 @@ import (
 func (d *Decision) preempt(s *Snapshot, r *Request) {
 	later := s.Later(r)
 	short := later.Shortages(r.Pod)
-	counted := strings.HasPrefix(d.Rejection.Reason, nodestatus.OutOf)
-	if !counted && (len(short) > 0 || !r.HasPreempted) {
+	if d.Rejection.Short == "" && (len(short) > 0 || !r.HasPreempted) {
 		return
 	}
 	missing, others := needOf(short), s.preemptable(r)
@@ -162,9 +161,4 @@ func nearest(missing need, from []candidate) (out []candidate, ok bool) {
 		from = slices.DeleteFunc(from, func(c candidate) bool { return c.uid == best.uid })
 	}
 	return out, len(missing) == 0
-}
-
-// Lacks names the first resource that the node has too little of for the pod.
-func (d *Decision) Lacks() v1.ResourceName {
-	return v1.ResourceName(strings.TrimPrefix(d.Rejection.Reason, nodestatus.OutOf))
 }

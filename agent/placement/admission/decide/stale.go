@@ -45,6 +45,6 @@ func mayHaveGrown(pod *v1.Pod, err error) bool {
 	if r.Reason == allocation.ReasonTopology {
 		return len(memory.PodRequests(pod)) > 0
 	}
-	return memory.Refused(r) || r.Reason == "OutOfmemory" ||
-		strings.HasPrefix(r.Reason, "OutOf"+v1.ResourceHugePagesPrefix)
+	return memory.Refused(r) || r.Short == v1.ResourceMemory ||
+		strings.HasPrefix(string(r.Short), v1.ResourceHugePagesPrefix)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/explain"
@@ -101,7 +103,7 @@ func happenings(s State) (out []named) {
 	switch s {
 	case Queued:
 		stale := plan(decide.Planned, decide.Reject, allocation.Plan{}).Decision
-		stale.Case.Err = &allocation.Rejection{Reason: "OutOfmemory"}
+		stale.Case.Err = &allocation.Rejection{Short: v1.ResourceMemory}
 		question := &allocation.Ask{AskKey: allocation.AskKey{Container: "main", Resource: "example.com/gpu"}}
 		out = append(out,
 			named{"decided: nothing to assign", plan(decide.Planned, decide.Admit, allocation.Plan{})},
