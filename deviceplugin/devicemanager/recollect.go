@@ -192,16 +192,21 @@ func newMemory(book *recall.Book) memory {
 	return m
 }
 
-// keep writes what changed, except for resources that are held back. After a failure the next call
-// tries again.
+// keep writes what changed, sorted by name, except for resources that are held back. After a failure the next
+// call tries again.
 func (m *memory) keep(ctx context.Context, now []recollection, held map[string]bool) {
 	if m.book == nil {
 		return
 	}
 	written := m.written.Get()
 	for _, was := range written {
-		at := slices.IndexFunc(now, func(r recollection) bool { return r.resource == was.resource })
-		if at >= 0 && held[was.resource] {
+		if !held[was.resource] {
+			continue
+		}
+		at, found := slices.BinarySearchFunc(now, was.resource, func(r recollection, name string) int {
+			return cmp.Compare(r.resource, name)
+		})
+		if found {
 			now[at] = was
 		}
 	}
