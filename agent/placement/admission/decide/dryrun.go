@@ -55,7 +55,7 @@ func (s Snapshot) DryRun(pod *v1.Pod, claims allocation.PodClaims, ask Ask) Deci
 	var p Preferences
 	var unasked []string
 	for {
-		d := s.Decide(&Request{Pod: pod, Claims: claims, Advice: p.Advice, Silent: p.Silent})
+		d := s.Decide(&Request{Pod: pod, ResourceClaims: claims, Advice: p.Advice, Silent: p.Silent})
 		if d.Outcome != Admit || d.Case.Plan.Ask == nil {
 			d.Unasked = unasked
 			return d

@@ -55,12 +55,12 @@ type Request struct {
 	Runs bool
 	// Claimed: it waits with Claim.
 	Claimed bool
+	Claim   allocation.Pod
 	// HasPreempted: other pods were preempted for it.
 	HasPreempted bool
-	Claim        allocation.Pod
 	Advice       allocation.Advice
-	// Claims are its resource claims.
-	Claims allocation.PodClaims
+	// ResourceClaims are known of it now.
+	ResourceClaims allocation.PodClaims
 	// Silent names the resources whose plugins are not asked.
 	Silent sets.Set[string]
 }
@@ -106,7 +106,7 @@ func (s *Snapshot) claimHolder(r *Request, lasting bool) func(types.UID) string 
 func (s *Snapshot) roomFor(r *Request, o allocation.Others) allocation.Room {
 	room := s.room(o, r.Own)
 	room.Rules, _ = podspec.Rules(r.Pod, s.Rules) // a handler has refused the pod for an error
-	room.Claims, room.Advertised = r.Claims, s.advertisedFor(r)
+	room.Claims, room.Advertised = r.ResourceClaims, s.advertisedFor(r)
 	return room
 }
 

@@ -167,7 +167,7 @@ func (p *Pods) IsBehind(e *Entry, v decide.View) bool {
 // Request returns what the pod asks for.
 func (p *Pods) Request(e *Entry) decide.Request {
 	r := decide.Request{
-		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.Runs, Claims: p.ClaimsOf(e.Pod),
+		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.Runs, ResourceClaims: p.ClaimsOf(e.Pod),
 		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, HasPreempted: e.Tries.HasPreempted,
 	}
 	if e.Claims() {
