@@ -16,8 +16,29 @@ import (
 func (v *Volumes) Beside(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
 	return err == nil && !v.begun(pod.UID) && !slices.ContainsFunc(all, func(u used) bool {
-		return !u.facts().ordinary && !v.csi.isShared(pod, u)
+		return !u.facts().ordinary && !v.isShared(pod, u)
 	})
+}
+
+// isShareable reports whether a pod can have the volume while another one has it, and nothing of the
+// pod depends on it: no group and no label comes with it.
+func isShareable(u used) bool {
+	return u.pvc != "" && u.plugin.driver != nil && !u.plugin.block && u.label == "" &&
+		u.pv.Annotations[gidAnnotation] == ""
+}
+
+// isShared reports whether another pod of the node has the volume, so that its driver only has to
+// publish it for this one.
+func (n *node) isShared(pod *v1.Pod, u used) bool {
+	if u.pvc == "" {
+		return false
+	}
+	known, has := n.pvcs.another(pod.Namespace, u.pvc)
+	if !has || known.oncePod() {
+		return false
+	}
+	bound, _ := withPVCs([]used{u}, map[string]BoundPVC{u.volume.Name: known})
+	return len(bound) > 0 && isShareable(bound[0]) && bound[0].plugin.driver.published(n.cfg, pod, bound[0])
 }
 
 // Incomplete reports whether a pod with a sandbox, all of whose volumes may have been made beside it,

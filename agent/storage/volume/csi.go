@@ -34,8 +34,9 @@ const republishPeriod = time.Minute
 // csiVolumes are volumes with a file system that CSI drivers make.
 func csiVolumes() plugin {
 	return plugin{from: inPods | byPVCs, field: "csi", name: csiName, relabel: true,
-		facts: csiFacts,
-		held:  &held{release: releaseCSI, leave: leaveOneCSI, inside: csi.MountName},
+		facts: csiFacts, recall: recallCSI, driver: csiDriver(),
+		held: &held{release: releaseCSI, leave: leaveOneCSI, known: isKnownToCSI, lost: isLostToCSI,
+			inside: csi.MountName},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			err := v.csi.setUp(ctx, t, func(_ string, got csi.Result) error {
 				if got.Give && v.asRoot {
@@ -50,6 +51,11 @@ func csiVolumes() plugin {
 			}
 			return time.Time{}, err
 		}}
+}
+
+func csiDriver() *driver {
+	return &driver{lacks: lacksCSI, published: isPublishedByCSI, renewed: isRenewedByCSI,
+		contexts: contextsOfCSI, room: roomOfCSI, health: healthOfCSI}
 }
 
 func csiFacts(u used) facts {
@@ -92,37 +98,17 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 	return err
 }
 
-// isShareable reports whether a pod can have the volume while another one has it, and nothing of the
-// pod depends on it: no group and no label comes with it.
-func isShareable(u used) bool {
-	return u.pvc != "" && u.facts().driver != "" && !u.plugin.block && u.label == "" &&
-		u.pv.Annotations[gidAnnotation] == ""
+// isPublishedByCSI reports whether a pod has the volume of a driver that is registered.
+func isPublishedByCSI(c Config, pod *v1.Pod, u used) bool {
+	if c.CSI == nil {
+		return false
+	}
+	of, err := u.csiVolume(pod)
+	return err == nil && c.CSI.IsPublished(of.Key)
 }
 
-// isShared reports whether another pod of the node has the volume, so that its driver only has to
-// publish it for this one.
-func (d csiDisks) isShared(pod *v1.Pod, u used) bool {
-	if u.pvc == "" || d.cfg.CSI == nil {
-		return false
-	}
-	known, has := d.pvcs.another(pod.Namespace, u.pvc)
-	if !has || known.oncePod() {
-		return false
-	}
-	bound, _ := withPVCs([]used{u}, map[string]BoundPVC{u.volume.Name: known})
-	if len(bound) == 0 || !isShareable(bound[0]) {
-		return false
-	}
-	of, err := bound[0].csiVolume(pod)
-	return err == nil && d.cfg.CSI.IsPublished(of.Key)
-}
-
-// lacksDriver returns why the driver of the volume cannot make it now; nil: it can, or the volume
-// needs none.
-func (c Config) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
-	if u.facts().driver == "" {
-		return nil
-	}
+// lacksCSI returns why the driver cannot make the volume now.
+func lacksCSI(ctx context.Context, c Config, pod *v1.Pod, u used) error {
 	if c.CSI == nil {
 		return errNoDrivers
 	}
@@ -131,6 +117,14 @@ func (c Config) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
 		return err
 	}
 	return c.CSI.Lack(ctx, of)
+}
+
+// contextsOfCSI reports whether the driver mounts with SELinux contexts.
+func contextsOfCSI(ctx context.Context, c Config, u used) (bool, error) {
+	if c.CSI == nil {
+		return false, nil
+	}
+	return c.CSI.MountsContexts(ctx, u.facts().driver)
 }
 
 // ReasonUnmount is the reason of events, and of problems, of volumes that cannot be taken back.
@@ -164,16 +158,28 @@ func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
 	return out, err
 }
 
-// isRenewed reports whether the volume is published again and again.
-func (c Config) isRenewed(u used) bool {
-	driver := u.facts().driver
-	return driver != "" && !u.plugin.block && c.CSI != nil && c.CSI.Republishes(driver)
+// isRenewedByCSI reports whether the volume is published again and again.
+func isRenewedByCSI(c Config, u used) bool {
+	return !u.plugin.block && c.CSI != nil && c.CSI.Republishes(u.facts().driver)
 }
 
-// renews reports whether a volume of the pod is published again and again.
-func (d csiDisks) renews(pod *v1.Pod) bool {
-	all, err := d.pvcs.usedNow(pod)
-	return err == nil && slices.ContainsFunc(all, d.cfg.isRenewed)
+// isKnownToCSI reports whether there is a record of a volume that an earlier run has left.
+func isKnownToCSI(c Config, pod types.UID, name string) bool {
+	return c.CSI == nil ||
+		slices.ContainsFunc(c.CSI.Uses(pod), func(u csi.Use) bool { return u.Name == name })
+}
+
+// isLostToCSI reports whether a volume of the pod has no record.
+func isLostToCSI(c Config, pod types.UID) bool { return c.CSI != nil && len(c.CSI.Lost(pod)) > 0 }
+
+// recallCSI tells what the volume is, as its driver knows it.
+func recallCSI(v *Volumes, pod *v1.Pod, uid types.UID, u used, from string) {
+	if v.cfg.CSI == nil {
+		return
+	}
+	if of, err := u.csiVolume(pod); err == nil {
+		v.cfg.CSI.Recall(of, uid, from)
+	}
 }
 
 // releaseCSI has all volumes of the pod unpublished, each by itself.
@@ -228,19 +234,19 @@ func (d csiDisks) unmap(ctx context.Context, podDir string, u csi.Use) error {
 var errNotMeasured = errors.New("the driver does not measure volumes")
 
 // roomOfCSI returns what the volume's driver says of its room.
-func (m *meter) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
-	if m.cfg.CSI == nil {
+func roomOfCSI(c Config, pod *v1.Pod, u used) (diskusage.Room, error) {
+	if c.CSI == nil {
 		return diskusage.Room{}, errNoDrivers
 	}
 	of, err := u.csiVolume(pod)
 	if err != nil {
 		return diskusage.Room{}, err
 	}
-	path := m.cfg.CSI.Target(of, pod.UID)
+	path := c.CSI.Target(of, pod.UID)
 	if of.Block { // drivers know the kubelet's path
-		path = m.cfg.CSI.DeviceFile(of.Path, pod.UID)
+		path = c.CSI.DeviceFile(of.Path, pod.UID)
 	}
-	room, can, err := m.cfg.CSI.Room(context.Background(), of, path)
+	room, can, err := c.CSI.Room(context.Background(), of, path)
 	switch {
 	case err != nil && !csi.Answered(err):
 		return room, csi.Unanswered{Err: err}
@@ -249,4 +255,20 @@ func (m *meter) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
 	default:
 		return room, err
 	}
+}
+
+// healthOfCSI asks the volume's driver. Whatever fails is no answer.
+func healthOfCSI(c Config, pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
+	if c.CSI == nil {
+		return nil, csi.Unanswered{Err: errNoDrivers}
+	}
+	of, err := u.csiVolume(pod)
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.CSI.Health(context.Background(), of, pod.UID)
+	if err != nil {
+		return nil, csi.Unanswered{Err: err}
+	}
+	return out, nil
 }

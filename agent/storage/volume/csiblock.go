@@ -13,7 +13,8 @@ import (
 // somewhere; the agent mounts that on a file of the pod, and keeps it open by a loop device, as the
 // kubelet does, so that no other device can take its number.
 func csiBlocks() plugin {
-	return plugin{from: byPVCs, field: "csi", name: csiName, block: true, facts: csiFacts,
+	return plugin{from: byPVCs, field: "csi", name: csiName, block: true,
+		facts: csiFacts, recall: recallCSI, driver: csiDriver(),
 		path: func(used) string { return "" },
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			link := t.place().device(t.podDir)

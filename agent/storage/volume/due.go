@@ -101,3 +101,14 @@ func hasWritten(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
 	return err == nil && slices.ContainsFunc(all, func(u used) bool { return u.plugin.written })
 }
+
+// isRenewed reports whether the volume's driver publishes it again and again.
+func (c Config) isRenewed(u used) bool {
+	return u.plugin.driver != nil && u.plugin.driver.renewed(c, u)
+}
+
+// renews reports whether a volume of the pod is published again and again.
+func (n *node) renews(pod *v1.Pod) bool {
+	all, err := n.pvcs.usedNow(pod)
+	return err == nil && slices.ContainsFunc(all, n.cfg.isRenewed)
+}

@@ -10,11 +10,17 @@ import (
 
 // fc are disks of a Fibre Channel fabric, which the kernel finds when it scans.
 func fc() plugin {
-	return networkDisks(plugin{field: "fc", name: scsi.FCName, facts: fcFacts}, fcDisk)
+	return networkDisks(plugin{field: "fc", name: scsi.FCName, facts: fcFacts}, fcDisks())
 }
 
 func fcBlocks() plugin {
-	return networkBlocks(plugin{field: "fc", name: scsi.FCName, facts: fcFacts}, fcDisk)
+	return networkBlocks(plugin{field: "fc", name: scsi.FCName, facts: fcFacts}, fcDisks())
+}
+
+func fcDisks() networkType {
+	return networkType{request: fcDisk, known: func(u used) (scsi.Disk, error) {
+		return scsi.NewFC(fcSource(u))
+	}}
 }
 
 // fcFacts: the PVC says whether a pod has it read-only, not the persistent volume.

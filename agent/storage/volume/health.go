@@ -6,8 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/numalet/numalet/agent/storage/volume/csi"
 )
 
 // Health has the adverse conditions of a pod's volumes, by their names in the pod. Volumes whose
@@ -19,9 +17,6 @@ type Health map[string][]v1.VolumeHealthCondition
 // its last conditions. Call it from one goroutine.
 func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
 	out := map[types.UID]Health{}
-	if m.cfg.CSI == nil {
-		return out
-	}
 	var looks []reading[[]v1.VolumeHealthCondition]
 	about := map[string]PodVolume{}
 	for _, pod := range pods {
@@ -30,13 +25,15 @@ func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health
 			continue
 		}
 		for _, u := range all {
-			if u.pvc == "" || u.facts().driver == "" {
+			if u.pvc == "" || u.plugin.driver == nil {
 				continue
 			}
 			key := "health of " + string(pod.UID) + "/" + u.volume.Name
 			about[key] = PodVolume{pod.UID, u.volume.Name}
 			looks = append(looks, reading[[]v1.VolumeHealthCondition]{key: key,
-				measure: func() ([]v1.VolumeHealthCondition, error) { return m.healthOf(pod, u) }})
+				measure: func() ([]v1.VolumeHealthCondition, error) {
+					return u.plugin.driver.health(m.cfg, pod, u)
+				}})
 		}
 	}
 	m.healths.look(ctx, m.calls, looks, func(string, time.Duration) {})
@@ -50,17 +47,4 @@ func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health
 		}
 	}
 	return out
-}
-
-// healthOf asks a volume's driver. Whatever fails is no answer.
-func (m *meter) healthOf(pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
-	of, err := u.csiVolume(pod)
-	if err != nil {
-		return nil, err
-	}
-	out, err := m.cfg.CSI.Health(context.Background(), of, pod.UID)
-	if err != nil {
-		return nil, csi.Unanswered{Err: err}
-	}
-	return out, nil
 }

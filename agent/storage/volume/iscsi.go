@@ -12,11 +12,17 @@ import (
 
 // iscsi are LUNs of iSCSI targets, which the host's iscsiadm logs in to.
 func iscsi() plugin {
-	return networkDisks(plugin{field: "iscsi", name: scsi.ISCSIName, facts: iscsiFacts}, iscsiDisk)
+	return networkDisks(plugin{field: "iscsi", name: scsi.ISCSIName, facts: iscsiFacts}, iscsiDisks())
 }
 
 func iscsiBlocks() plugin {
-	return networkBlocks(plugin{field: "iscsi", name: scsi.ISCSIName, facts: iscsiFacts}, iscsiDisk)
+	return networkBlocks(plugin{field: "iscsi", name: scsi.ISCSIName, facts: iscsiFacts}, iscsiDisks())
+}
+
+func iscsiDisks() networkType {
+	return networkType{request: iscsiDisk, known: func(u used) (scsi.Disk, error) {
+		return scsi.NewISCSI(u.place().name, iscsiSource(u), nil)
+	}}
 }
 
 // iscsiFacts: the PVC says whether a pod has it read-only, not the persistent volume.

@@ -33,8 +33,8 @@ func (v labeling) about(ctx context.Context, name string, of BoundPVC) (selinux.
 		return out, err
 	}
 	out.Plugin, out.Supports = u.fullName(), u.facts().contexts
-	if driver := u.facts().driver; driver != "" && v.cfg.CSI != nil {
-		out.Supports, err = v.cfg.CSI.MountsContexts(ctx, driver)
+	if u.plugin.driver != nil {
+		out.Supports, err = u.plugin.driver.contexts(ctx, v.cfg, u)
 	}
 	return out, err
 }

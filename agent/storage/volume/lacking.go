@@ -16,7 +16,7 @@ import (
 func HasPVCs(pod *v1.Pod) bool {
 	all, _ := usedVolumes(pod)
 	return slices.ContainsFunc(all, func(u used) bool {
-		return u.pvc != "" || u.facts().driver != ""
+		return u.pvc != "" || u.plugin.driver != nil
 	})
 }
 
@@ -55,7 +55,10 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 			errs = append(errs, err)
 			continue
 		}
-		err := v.cfg.lacksDriver(ctx, pod, u)
+		if u.plugin.driver == nil {
+			continue
+		}
+		err := u.plugin.driver.lacks(ctx, v.cfg, pod, u)
 		if _, silent := errors.AsType[csi.Unanswered](err); silent {
 			away = append(away, u.failed(err))
 		} else if err != nil {

@@ -128,15 +128,15 @@ func (u used) isThere(podDir string) bool {
 // isMeasured reports whether the volume has room of its own, which others than agent/storage/localstorage
 // have to be asked for: a driver's, a server's, or a device's, and no directory of the host.
 func (u used) isMeasured() bool {
-	is := u.facts()
 	switch {
-	case is.driver != "", u.plugin.block:
+	case u.plugin.driver != nil, u.plugin.block:
 		return true
 	case u.plugin.path != nil:
 		return false
 	case u.pvc != "":
 		return true
 	default:
+		is := u.facts()
 		return is.mounted && is.served
 	}
 }
@@ -148,10 +148,10 @@ func (m *meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] 
 		out.key = "pv " + u.pv.Name
 	}
 	path := u.path(dir)
-	switch driver := u.facts().driver; {
-	case driver != "":
-		out.by = driver
-		out.measure = func() (diskusage.Room, error) { return m.roomOfCSI(pod, u) }
+	switch {
+	case u.plugin.driver != nil:
+		out.by = u.facts().driver
+		out.measure = func() (diskusage.Room, error) { return u.plugin.driver.room(m.cfg, pod, u) }
 	case u.plugin.block:
 		out.by = "block"
 		out.measure = func() (diskusage.Room, error) { return diskusage.Device(path) }

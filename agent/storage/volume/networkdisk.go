@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -70,13 +71,18 @@ type networkDisk struct {
 	fstype string
 }
 
-// diskOf returns the disk that a volume names.
-type diskOf func(ctx context.Context, c DisksConfig, t target) (networkDisk, error)
+// networkType is a type of disks that the host attaches.
+type networkType struct {
+	// request returns the disk that a volume names.
+	request func(ctx context.Context, c DisksConfig, t target) (networkDisk, error)
+	// known returns that disk without the secrets with which the node logs in.
+	known func(u used) (scsi.Disk, error)
+}
 
 // networkDisks completes a type of volumes that are disks which the host attaches. The file system on a
 // disk is mounted once for the node; pods get mounts of that.
-func networkDisks(p plugin, disk diskOf) plugin {
-	p.from, p.relabel = inPods|byPVCs, true
+func networkDisks(p plugin, disks networkType) plugin {
+	p.from, p.relabel, p.recall = inPods|byPVCs, true, disks.recall
 	name := p.name
 	p.held = &held{
 		release: func(ctx context.Context, v *Volumes, pod types.UID) error {
@@ -89,7 +95,7 @@ func networkDisks(p plugin, disk diskOf) plugin {
 		},
 	}
 	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
-		of, err := disk(ctx, v.cfg.Disks, t)
+		of, err := disks.request(ctx, v.cfg.Disks, t)
 		if err != nil {
 			return again, err
 		}
@@ -99,17 +105,33 @@ func networkDisks(p plugin, disk diskOf) plugin {
 }
 
 // networkBlocks does the same for disks that containers have as devices.
-func networkBlocks(p plugin, disk diskOf) plugin {
-	p.from, p.block = byPVCs, true
+func networkBlocks(p plugin, disks networkType) plugin {
+	p.from, p.block, p.recall = byPVCs, true, disks.recall
 	p.path = func(used) string { return "" }
 	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
-		of, err := disk(ctx, v.cfg.Disks, t)
+		of, err := disks.request(ctx, v.cfg.Disks, t)
 		if err != nil {
 			return again, err
 		}
 		return again, v.hostDisks.setUpDevice(ctx, t, of)
 	}
 	return p
+}
+
+// recall tells what disk a pod has.
+func (n networkType) recall(v *Volumes, _ *v1.Pod, pod types.UID, u used, _ string) {
+	disk, err := n.known(u)
+	podDir, dirErr := v.podDir(pod)
+	if err != nil || dirErr != nil {
+		return
+	}
+	r := scsi.Request{Use: scsi.Use{Pod: pod}, Disk: disk}
+	at := u.place().device(podDir)
+	if !u.plugin.block {
+		r.Volume, at = u.place().name, u.place().in(podDir)
+	}
+	_, err = os.Lstat(at)
+	v.hostDisks.scsi.Recall(r, u.plugin.block && err == nil)
 }
 
 // setUpDisk has the disk attached and mounted, and mounts it for the pod.

@@ -95,7 +95,7 @@ func (v *Volumes) setUp(ctx context.Context, t target) (again time.Time, err err
 		return again, err
 	}
 	v.operations.made(t.pod.UID, t.place())
-	if t.facts().driver == "" { // the others are attached, and say so themselves
+	if t.plugin.driver == nil { // the others are attached, and say so themselves
 		v.cfg.did(t.used, csi.OperationVerify, time.Now(), nil)
 	}
 	if !t.plugin.block {
@@ -126,7 +126,7 @@ func (v takingBack) ended(pod types.UID, there []place, began time.Time) {
 		v.cfg.Done(csi.Operation{Plugin: plugin, Name: name, Migrated: migrated, Took: time.Since(began)})
 	}
 	for _, m := range known {
-		if m.of.facts().driver != "" || !m.made {
+		if m.of.plugin.driver != nil || !m.made {
 			continue
 		}
 		count(m.of.fullName(), m.of.pick(csi.OperationUnmount, csi.OperationUnmap), m.of.migrated)
@@ -135,7 +135,7 @@ func (v takingBack) ended(pod types.UID, there []place, began time.Time) {
 		}
 	}
 	for _, at := range there { // an earlier run of the agent, or a kubelet, made the others
-		if m, is := known[at]; (!is || !m.made) && at.plugin != csiName {
+		if m, is := known[at]; (!is || !m.made) && typeNamed(at.plugin).driver == nil {
 			count(at.plugin, csi.OperationUnmount, false)
 		}
 	}
@@ -144,7 +144,7 @@ func (v takingBack) ended(pod types.UID, there []place, began time.Time) {
 // stuck counts the volumes of a pod that could not be unmounted.
 func (v takingBack) stuck(podDir string, there []place, began time.Time, err error) {
 	for _, at := range there {
-		if mounted, _ := v.isMounted(at.mountPoint(podDir)); mounted && at.plugin != csiName {
+		if mounted, _ := v.isMounted(at.mountPoint(podDir)); mounted && typeNamed(at.plugin).driver == nil {
 			v.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationUnmount,
 				Took: time.Since(began), Err: err})
 		}

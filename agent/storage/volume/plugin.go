@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/agent/storage/diskusage"
 )
 
 // plugin describes one type of volumes. Each type has a file of its own, and no other code of the
@@ -29,6 +31,11 @@ type plugin struct {
 	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
 	// held has what the type has of volumes beside the files in their pods' directories; nil: nothing.
 	held *held
+	// recall tells the type what a volume of a pod is, in case its record is lost; from says where that was
+	// read. nil: the type needs no record.
+	recall func(v *Volumes, pod *v1.Pod, uid types.UID, u used, from string)
+	// driver has what drivers say of volumes that they make; nil: the agent makes the type's volumes itself.
+	driver *driver
 	// path returns where the volume is on the node; nil: at its place in the pod's directory.
 	path func(u used) string
 	// mount makes m a mount that the runtime makes, from its own name of the volume's image; nil:
@@ -67,8 +74,31 @@ type held struct {
 	release func(ctx context.Context, v *Volumes, pod types.UID) error
 	// leave does the same for one volume, by its name; nil: nothing is to be done.
 	leave func(ctx context.Context, v *Volumes, pod types.UID, name string) error
+	// known reports whether the type has a record of a volume with a file system or a device that an earlier
+	// run has left; nil: the type needs none.
+	known func(c Config, pod types.UID, name string) bool
+	// lost reports whether the type has a volume of the pod whose record is lost; nil: it never has.
+	lost func(c Config, pod types.UID) bool
 	// inside is the name of what is mounted in a volume's directory; "": the directory itself.
 	inside string
+}
+
+// driver has what drivers say of the volumes that they make. The type itself counts that these are attached and
+// taken back.
+type driver struct {
+	// lacks returns why the volume's driver cannot make it now; nil: it can.
+	lacks func(ctx context.Context, c Config, pod *v1.Pod, u used) error
+	// published reports whether another pod of the node has the volume, so that its driver only has to
+	// publish it for this one.
+	published func(c Config, pod *v1.Pod, u used) bool
+	// renewed reports whether the volume is published again and again.
+	renewed func(c Config, u used) bool
+	// contexts reports whether the driver mounts with an SELinux context.
+	contexts func(ctx context.Context, c Config, u used) (bool, error)
+	// room returns what the volume has of space.
+	room func(c Config, pod *v1.Pod, u used) (diskusage.Room, error)
+	// health returns the adverse conditions of the volume.
+	health func(c Config, pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error)
 }
 
 // inside returns the name of what is mounted in a volume's directory.
@@ -87,7 +117,7 @@ type facts struct {
 	served   bool   // a server or driver has the files
 	contexts bool   // it can be mounted with an SELinux context
 	polled   bool   // what it is made of changes without an event
-	driver   string // that makes it; "": the agent does
+	driver   string // the name of the driver that makes it; "": the agent does
 }
 
 // facts returns what follows from the source of a volume.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -59,16 +58,14 @@ func (r *remains) reconstruct(c Config, pod types.UID, podDir string) error {
 
 // isKnown returns why the agent does not know what an earlier run has made.
 func (c Config) isKnown(pod types.UID, at place) error {
-	if typeNamed(at.plugin).name == "" {
+	of := typeNamed(at.plugin)
+	if of.name == "" {
 		return fmt.Errorf("there are no volumes of type %s", at.plugin)
 	}
-	if at.plugin != csiName || c.CSI == nil {
-		return nil
+	if of.held != nil && of.held.known != nil && !of.held.known(c, pod, at.name) {
+		return fmt.Errorf("volume %v has no record", at)
 	}
-	if slices.ContainsFunc(c.CSI.Uses(pod), func(u csi.Use) bool { return u.Name == at.name }) {
-		return nil
-	}
-	return fmt.Errorf("volume %v has no record", at)
+	return nil
 }
 
 // clean returns how many volumes of a pod are lost, and forgets them if they are removed.

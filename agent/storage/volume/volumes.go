@@ -149,7 +149,7 @@ func New(cfg Config) (*Volumes, error) {
 	v.csi = csiDisks{n, v.mapped, &v.grower}
 	v.hostDisks = newHostDisks(n, v.devices, v.mapped)
 	r := recalling{v}
-	v.due.renews = func(pod *v1.Pod) bool { return v.csi.renews(pod) || r.misses(pod) }
+	v.due.renews = func(pod *v1.Pod) bool { return n.renews(pod) || r.misses(pod) }
 	r.withPVCs()
 	v.remains, err = newRemains(n)
 	return v, err
@@ -316,7 +316,7 @@ func (u used) inWords(err error) error {
 // fullName returns the type's name with the driver of the volume, as in metrics.
 func (u used) fullName() string {
 	if driver := u.facts().driver; driver != "" {
-		return csi.FullName(driver)
+		return u.plugin.name + ":" + driver
 	}
 	return u.plugin.name
 }
