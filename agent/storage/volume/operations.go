@@ -12,10 +12,11 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 )
 
-// operations has what this run of the agent has begun to make for pods, to count the operations on
-// volumes as the kubelet does. The zero value is ready.
+// operations has what this run of the agent has begun to make for pods, and counts the operations on
+// volumes as the kubelet does, but for those of drivers, which count themselves.
 type operations struct {
-	mu      sync.Mutex
+	*node
+	mu      sync.Mutex // guards the fields below
 	pods    map[types.UID]map[place]making
 	refused sets.Set[types.UID] // pods that the node gave up
 }
@@ -118,19 +119,18 @@ func (u used) pick(files, block string) string {
 	return files
 }
 
-// ended counts that the volumes of a pod were unmounted, but for those of drivers, which count
-// themselves.
-func (v takingBack) ended(pod types.UID, there []place, began time.Time) {
-	known := v.operations.take(pod)
+// ended counts that the volumes of a pod were unmounted.
+func (o *operations) ended(pod types.UID, there []place, began time.Time) {
+	known := o.take(pod)
 	count := func(plugin, name string, migrated bool) {
-		v.cfg.Done(csi.Operation{Plugin: plugin, Name: name, Migrated: migrated, Took: time.Since(began)})
+		o.cfg.Done(csi.Operation{Plugin: plugin, Name: name, Migrated: migrated, Took: time.Since(began)})
 	}
 	for _, m := range known {
 		if m.of.plugin.driver != nil || !m.made {
 			continue
 		}
 		count(m.of.fullName(), m.of.pick(csi.OperationUnmount, csi.OperationUnmap), m.of.migrated)
-		if m.of.plugin.block && !v.pvcs.elsewhere(pod, m.of.pv.Name) {
+		if m.of.plugin.block && !o.pvcs.elsewhere(pod, m.of.pv.Name) {
 			count(m.of.fullName(), csi.OperationUnstageMap, m.of.migrated)
 		}
 	}
@@ -142,18 +142,11 @@ func (v takingBack) ended(pod types.UID, there []place, began time.Time) {
 }
 
 // stuck counts the volumes of a pod that could not be unmounted.
-func (v takingBack) stuck(podDir string, there []place, began time.Time, err error) {
+func (o *operations) stuck(podDir string, there []place, began time.Time, err error) {
 	for _, at := range there {
-		if mounted, _ := v.isMounted(at.mountPoint(podDir)); mounted && typeNamed(at.plugin).driver == nil {
-			v.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationUnmount,
+		if mounted, _ := o.isMounted(at.mountPoint(podDir)); mounted && typeNamed(at.plugin).driver == nil {
+			o.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationUnmount,
 				Took: time.Since(began), Err: err})
 		}
-	}
-}
-
-// cleaned counts that what was lost of a pod was removed, or could not be.
-func (v takingBack) cleaned(pod types.UID, err error) {
-	for range v.remains.clean(pod, err == nil) {
-		v.cfg.Done(csi.Operation{Name: csi.OperationForceClean, Err: err})
 	}
 }

@@ -15,26 +15,27 @@ import (
 // remains counts, by pod, the volumes that earlier runs of the agent left and whose type or driver is
 // unknown.
 type remains struct {
+	cfg  Config
 	mu   sync.Mutex // guards lost
 	lost map[types.UID]int
 }
 
 // newRemains counts what earlier runs left.
 func newRemains(n *node) (*remains, error) {
-	r := &remains{lost: map[types.UID]int{}}
+	r := &remains{cfg: n.cfg, lost: map[types.UID]int{}}
 	pods, err := os.ReadDir(filepath.Join(n.root, podsDir))
 	if err != nil {
 		return nil, fmt.Errorf("look at what is left of pods: %w", err)
 	}
 	for _, pod := range pods {
 		dir := filepath.Join(n.root, podsDir, pod.Name())
-		err = errors.Join(err, r.reconstruct(n.cfg, types.UID(pod.Name()), dir))
+		err = errors.Join(err, r.reconstruct(types.UID(pod.Name()), dir))
 	}
 	return r, err
 }
 
 // reconstruct counts the volumes that earlier runs left in a pod's directory.
-func (r *remains) reconstruct(c Config, pod types.UID, podDir string) error {
+func (r *remains) reconstruct(pod types.UID, podDir string) error {
 	all, err := places(podDir)
 	if err != nil {
 		return err
@@ -47,8 +48,8 @@ func (r *remains) reconstruct(c Config, pod types.UID, podDir string) error {
 		all = append(all, place{typeName(filepath.Base(filepath.Dir(path))), filepath.Base(path)})
 	}
 	for _, at := range all {
-		err := c.isKnown(pod, at)
-		c.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationReconstruct, Err: err})
+		err := r.cfg.isKnown(pod, at)
+		r.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationReconstruct, Err: err})
 		if err != nil {
 			r.lost[pod]++
 		}
@@ -66,6 +67,13 @@ func (c Config) isKnown(pod types.UID, at place) error {
 		return fmt.Errorf("volume %v has no record", at)
 	}
 	return nil
+}
+
+// cleaned counts that what was lost of a pod was removed, or could not be.
+func (r *remains) cleaned(pod types.UID, err error) {
+	for range r.clean(pod, err == nil) {
+		r.cfg.Done(csi.Operation{Name: csi.OperationForceClean, Err: err})
+	}
 }
 
 // clean returns how many volumes of a pod are lost, and forgets them if they are removed.

@@ -19,14 +19,14 @@ import (
 // volumes show.
 func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove files of pod %s", uid)
-	return (takingBack{v}).emptied(ctx, uid, removePath)
+	return v.emptied(ctx, uid, removePath)
 }
 
 // emptied unmounts everything in the pod's directory, removes what was made for the pod elsewhere,
 // and then calls remove for the directory. If all succeeds, it forgets the pod's PVCs.
-func (v takingBack) emptied(ctx context.Context, uid types.UID,
+func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	remove func(context.Context, string) error) (err error) {
-	defer func() { v.cleaned(uid, err) }()
+	defer func() { v.remains.cleaned(uid, err) }()
 	v.forget(uid)
 	v.last.forget(uid)
 	dir, err := v.podDir(uid)
@@ -41,15 +41,15 @@ func (v takingBack) emptied(ctx context.Context, uid types.UID,
 	if err := v.unmountSubPaths(ctx, dir); err != nil {
 		return err
 	}
-	if held, err := v.release(ctx, uid, dir); err != nil {
+	if held, err := release(ctx, v, uid, dir); err != nil {
 		return errors.Join(err, v.unmountBelow(ctx, dir, held...))
 	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
-		v.stuck(dir, there, began, err)
+		v.operations.stuck(dir, there, began, err)
 		return err
 	}
-	v.ended(uid, there, began)
-	if err := v.unstageAll(ctx, uid, dir); err != nil {
+	v.operations.ended(uid, there, began)
+	if err := unstageAll(ctx, v, uid, dir); err != nil {
 		return err
 	}
 	if err := remove(ctx, dir); err != nil {
@@ -68,18 +68,15 @@ func (f filesystems) unmountSubPaths(ctx context.Context, podDir string) error {
 	return f.unmountBelow(ctx, dir)
 }
 
-// takingBack is the end of a pod's volumes.
-type takingBack struct{ *Volumes }
-
 // release takes back what types have for the pod beside its directory. After an error, held has the
 // directories of volumes that must stay mounted.
-func (v takingBack) release(ctx context.Context, uid types.UID, dir string) (held []string, err error) {
+func release(ctx context.Context, v *Volumes, uid types.UID, dir string) (held []string, err error) {
 	var errs []error
 	for _, p := range plugins() {
 		if p.held == nil {
 			continue
 		}
-		if err := p.held.release(ctx, v.Volumes, uid); err != nil {
+		if err := p.held.release(ctx, v, uid); err != nil {
 			errs = append(errs, err)
 			held = append(held, filepath.Join(dir, volumesDir, pathName(p.name)))
 		}
@@ -88,19 +85,19 @@ func (v takingBack) release(ctx context.Context, uid types.UID, dir string) (hel
 }
 
 // leave takes back what a type has of one volume that the pod does not use.
-func (v takingBack) leave(ctx context.Context, uid types.UID, at place) error {
+func leave(ctx context.Context, v *Volumes, uid types.UID, at place) error {
 	if p := typeNamed(at.plugin); p.held != nil && p.held.leave != nil {
-		return p.held.leave(ctx, v.Volumes, uid, at.name)
+		return p.held.leave(ctx, v, uid, at.name)
 	}
 	return nil
 }
 
 // unstageAll undoes the stages of volumes in a pod's directory. Nothing is mounted there any more.
-func (v takingBack) unstageAll(ctx context.Context, uid types.UID, dir string) error {
+func unstageAll(ctx context.Context, v *Volumes, uid types.UID, dir string) error {
 	all, err := places(dir)
 	errs := []error{err}
 	for _, p := range all {
-		errs = append(errs, unstage(ctx, v.Volumes, uid, p))
+		errs = append(errs, unstage(ctx, v, uid, p))
 	}
 	return errors.Join(errs...)
 }
@@ -116,7 +113,7 @@ func wrap(err *error, doing string, args ...any) {
 // runtime has records of the containers.
 func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove volumes of pod %s", uid)
-	return (takingBack{v}).emptied(ctx, uid, removeVolumes)
+	return v.emptied(ctx, uid, removeVolumes)
 }
 
 // removeVolumes removes everything in a pod's directory except the termination messages.

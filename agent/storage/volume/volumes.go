@@ -141,7 +141,7 @@ func New(cfg Config) (*Volumes, error) {
 	if n.pvcs, err = newBoundPVCs(n.layout); err != nil {
 		return nil, err
 	}
-	v := &Volumes{node: n, grower: grower{node: n, known: growths{all: map[string]grown{}}},
+	v := &Volumes{node: n, operations: operations{node: n}, grower: grower{node: n, known: growths{all: map[string]grown{}}},
 		containers: containers{n, records{n.layout}},
 		devices:    newOnDevices(n.layout, n.filesystems),
 		mapped:     mapped{n, "/sys/block", "/dev"}}
@@ -273,7 +273,7 @@ func (v *Volumes) carryOut(ctx context.Context, steps []step, of func(place) tar
 // do carries out one step.
 func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, err error) {
 	if s.verb == remove {
-		err := (takingBack{v}).leave(ctx, t.pod.UID, s.place)
+		err := leave(ctx, v, t.pod.UID, s.place)
 		if err == nil {
 			err = v.removeVolume(ctx, s.place.in(t.podDir))
 		}
