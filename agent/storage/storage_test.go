@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/part"
@@ -28,7 +28,7 @@ func made(t *testing.T, clustered bool, stats time.Duration, gates ...string) *S
 		Facts:  func() cri.Facts { return cri.Facts{} },
 		Object: func() *v1.Node { return nil },
 		Ends: Ends{
-			Ends: volume.Ends{Done: func(csi.Operation) {},
+			Ends: volume.Ends{Done: func(operation.Done) {},
 				Tell: func(runtime.Object, string, string, string) {}},
 			OnNode: func(string, string, string) {}, Looked: func(string, time.Duration) {},
 			Measured: func(volume.Measured) {},

@@ -30,6 +30,7 @@ import (
 
 	"github.com/numalet/numalet/agent/cluster/requests"
 	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/oneline"
 )
@@ -117,7 +118,7 @@ func (a *Attachments) look(ctx context.Context, of csi.Attachment) (*storagev1.V
 		// than the API server has it.
 		return nil, errPending
 	case err != nil:
-		return nil, csi.Unanswered{Err: fmt.Errorf("volume %s has GET error for volume attachment %s: %w",
+		return nil, operation.Unanswered{Err: fmt.Errorf("volume %s has GET error for volume attachment %s: %w",
 			v.Handle, name, requests.Short(err))}
 	case found.Spec.Attacher != v.Driver || found.Spec.NodeName != a.cfg.Name:
 		return nil, fmt.Errorf("volume attachment %s is of attacher %q and node %q, not of %s and this node", name,

@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -201,7 +202,7 @@ func TestUnanswered(t *testing.T) {
 			return true, nil, errors.New("no route to host")
 		})
 		_, ok, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true})
-		if _, is := errors.AsType[csi.Unanswered](err); ok || !is ||
+		if _, is := errors.AsType[operation.Unanswered](err); ok || !is ||
 			!strings.HasPrefix(err.Error(), "volume "+disk.Handle+" has GET error for volume attachment ") {
 			t.Errorf("without an answer: %t, %v", ok, err)
 		}

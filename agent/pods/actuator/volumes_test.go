@@ -16,7 +16,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -136,7 +136,7 @@ func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volum
 		Facts:  func() cri.Facts { return cri.Facts{} },
 		Labels: func() map[string]string { return nil },
 		Ends: volume.Ends{
-			Done: func(csi.Operation) {},
+			Done: func(operation.Done) {},
 			Tell: func(runtime.Object, string, string, string) {},
 		},
 	})

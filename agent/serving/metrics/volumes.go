@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric"
 )
@@ -148,15 +148,15 @@ func (v *volumeMetrics) started(pod *v1.Pod, c *v1.Container, err error) {
 }
 
 // Mounted records an operation on a volume.
-func (m *Metrics) Mounted(o csi.Operation) {
+func (m *Metrics) Mounted(o operation.Done) {
 	switch o.Name {
-	case csi.OperationOverall:
+	case operation.Overall:
 		m.volumes.overall.WithLabelValues(o.Plugin, o.Name).Observe(o.Took.Seconds())
 		return
-	case csi.OperationReconstruct:
+	case operation.Reconstruct:
 		m.volumes.reconstructed.count(o.Err)
 		return
-	case csi.OperationForceClean:
+	case operation.ForceClean:
 		m.volumes.cleaned.count(o.Err)
 		return
 	}

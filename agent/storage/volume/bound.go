@@ -15,7 +15,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
@@ -60,14 +60,14 @@ func Polls(pod *v1.Pod) bool {
 	})
 }
 
-// asked wraps the error of a request. It is csi.Unanswered unless the API server said NotFound or
+// asked wraps the error of a request. It is operation.Unanswered unless the API server said NotFound or
 // Forbidden.
 func asked(what string, err error) error {
 	err = fmt.Errorf("%s: %w", what, err)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return err
 	}
-	return csi.Unanswered{Err: err}
+	return operation.Unanswered{Err: err}
 }
 
 // resolve looks up what the pod's PVCs are bound to, records it, and returns the volumes without
@@ -81,7 +81,7 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 			continue
 		}
 		bound, err := answers[i].bound, answers[i].err
-		_, away := errors.AsType[csi.Unanswered](err)
+		away := operation.IsUnanswered(err)
 		had, has := known[u.volume.Name]
 		switch {
 		case has && away:

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -37,15 +36,6 @@ type BoundPVC struct {
 	Labeled bool   `json:"labeled,omitempty"`
 	// read is the PVC as it was read last; nil: not in this run of the agent.
 	read *v1.PersistentVolumeClaim
-}
-
-// typed returns the volume with its type; a volume of an in-tree type that a driver serves now is
-// that driver's.
-func (c BoundPVC) typed() (is used, err error) {
-	if is.pv, is.migrated, err = csi.Translate(c.Volume); err == nil {
-		is.plugin, err = persistentPlugin(is.pv)
-	}
-	return is, err
 }
 
 // oncePod reports whether only one pod at a time may use the volume. A volume with other access modes

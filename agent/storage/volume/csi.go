@@ -12,7 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
 	"github.com/numalet/numalet/agent/storage/volume/csi"
-	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/files"
 )
@@ -130,22 +130,6 @@ func contextsOfCSI(ctx context.Context, c Config, u used) (bool, error) {
 // ReasonUnmount is the reason of events, and of problems, of volumes that cannot be taken back.
 const ReasonUnmount = "FailedUnMount"
 
-// IsUsual reports whether nothing is wrong so far with volumes that could not be made, or nothing new:
-// they wait to be attached, or for a pause to be over.
-func IsUsual(err error) bool {
-	switch e := err.(type) {
-	case *csi.PendingError:
-		return e.Usual()
-	case *cri.PausedError:
-		return e.Repeated
-	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !IsUsual(one) })
-	case interface{ Unwrap() error }:
-		return IsUsual(e.Unwrap())
-	}
-	return false
-}
-
 var errNoDrivers = errors.New("CSI drivers cannot register here")
 
 // csiVolume returns the volume as its driver knows it.
@@ -249,7 +233,7 @@ func roomOfCSI(c Config, pod *v1.Pod, u used) (diskusage.Room, error) {
 	room, can, err := c.CSI.Room(context.Background(), of, path)
 	switch {
 	case err != nil && !csi.Answered(err):
-		return room, csi.Unanswered{Err: err}
+		return room, operation.Unanswered{Err: err}
 	case err == nil && !can:
 		return room, errNotMeasured
 	default:
@@ -260,7 +244,7 @@ func roomOfCSI(c Config, pod *v1.Pod, u used) (diskusage.Room, error) {
 // healthOfCSI asks the volume's driver. Whatever fails is no answer.
 func healthOfCSI(c Config, pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
 	if c.CSI == nil {
-		return nil, csi.Unanswered{Err: errNoDrivers}
+		return nil, operation.Unanswered{Err: errNoDrivers}
 	}
 	of, err := u.csiVolume(pod)
 	if err != nil {
@@ -268,7 +252,7 @@ func healthOfCSI(c Config, pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, err
 	}
 	out, err := c.CSI.Health(context.Background(), of, pod.UID)
 	if err != nil {
-		return nil, csi.Unanswered{Err: err}
+		return nil, operation.Unanswered{Err: err}
 	}
 	return out, nil
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/agent/storage/volume/csi/csitest"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
@@ -55,10 +56,10 @@ type diskNode struct {
 	objects *diskObjects
 	cfg     Config
 	csi     csi.MountsConfig
-	count   func(csi.Operation) // of drivers' volumes; nil: nobody counts
-	lost    []string            // what was told of records that are lost for good
-	woken   []types.UID         // pods that were to be looked at
-	blind   bool                // the kernel's list of mounts cannot be read
+	count   func(operation.Done) // of drivers' volumes; nil: nobody counts
+	lost    []string             // what was told of records that are lost for good
+	woken   []types.UID          // pods that were to be looked at
+	blind   bool                 // the kernel's list of mounts cannot be read
 	// patience with attachments; 0: the kubelet's.
 	patience time.Duration
 	pauses   await.Pauses // between calls that fail; zero: milliseconds
@@ -434,7 +435,7 @@ func TestDiskThatCannotCome(t *testing.T) {
 	}
 	n.objects.change(func(o *diskObjects) { o.failed = errors.New("the disk is on fire") })
 	lacks(waiting + "the disk is on fire")
-	n.objects.change(func(o *diskObjects) { o.failed = csi.Unanswered{Err: errors.New(noAnswer)} })
+	n.objects.change(func(o *diskObjects) { o.failed = operation.Unanswered{Err: errors.New(noAnswer)} })
 	lacks(waiting + noAnswer)
 	n.objects.change(func(o *diskObjects) { o.failed, o.away = errors.New("the disk is on fire"), errors.New(noAnswer) })
 	lacks(waiting + noAnswer)

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // grower has drivers grow volumes, and knows what this node has grown.
@@ -66,7 +66,7 @@ func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 		began := time.Now()
 		g := growing{pod: pod, used: u, pvc: pvc, pv: pv}
 		err := r.grow(context.WithoutCancel(ctx), g, false)
-		r.cfg.did(u, csi.OperationResize, began, err)
+		r.cfg.did(u, operation.Resize, began, err)
 		return err
 	})
 }
@@ -108,7 +108,7 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 }
 
 // tellGrown writes into the PVC what came of its growth, and sends events.
-func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err error) error {
+func (r *grower) tellGrown(ctx context.Context, g growing, said operation.Growth, err error) error {
 	to, other := g.to, g.pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	var now *v1.PersistentVolumeClaim
 	switch {
@@ -119,19 +119,19 @@ func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err
 			return nil
 		}
 		now = ended(g.pvc, to.to)
-	case said == csi.Unable && !to.tracked, said == csi.Unfit && !to.tracked:
+	case said == operation.GrowthUnable && !to.tracked, said == operation.GrowthUnfit && !to.tracked:
 		return nil // as the kubelet: the controller did it all, or will when no pod uses the volume
-	case said == csi.Unknown || !to.tracked:
+	case said == operation.GrowthUnknown || !to.tracked:
 	default:
 		gaveUp := g.was.failed && other.Cmp(to.to) != 0 // the user wants another size since
-		now = refused(g.pvc, err, said == csi.Infeasible || gaveUp, metav1.Now())
+		now = refused(g.pvc, err, said == operation.GrowthInfeasible || gaveUp, metav1.Now())
 	}
 	if now != nil {
 		if _, patchErr := r.cfg.PVCs.UpdatePVC(ctx, g.pvc, now); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("write what claim %s grew to: %w", g.pvc.Name, patchErr))
 		}
 	}
-	if err != nil && said != csi.Unfit {
+	if err != nil && said != operation.GrowthUnfit {
 		r.cfg.Tell(g.pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf(
 			"NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", g.pv.Name, err))
 		return err

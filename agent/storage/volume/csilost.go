@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -26,7 +27,7 @@ func (d csiDisks) identify(ctx context.Context, pod types.UID, podDir string,
 			d.cfg.CSI.Recall(of, pod, "persistent volume "+of.Name)
 			return nil
 		}
-		_, away := errors.AsType[csi.Unanswered](err)
+		away := operation.IsUnanswered(err)
 		if away || apierrors.IsForbidden(err) && d.cfg.CSI.Refused(u) {
 			return fmt.Errorf("volume %s: its record is lost, and what it is is not known: %w", u.Name, err)
 		}

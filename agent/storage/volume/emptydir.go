@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/quantity"
@@ -46,7 +46,7 @@ func emptyDirs() plugin {
 				v.count(ctx, t)
 			}
 			if groupOf(t.pod) != nil {
-				v.cfg.did(t.used, csi.OperationApplyAccess, began, err)
+				v.cfg.did(t.used, operation.ApplyAccess, began, err)
 			}
 			return time.Time{}, err
 		}}

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // The group of a volume gets these permissions.
@@ -38,7 +38,7 @@ func (c Config) giveToGroup(t target) (err error) {
 	}
 	began := time.Now()
 	defer func() {
-		c.Done(csi.Operation{Plugin: t.fullName(), Name: csi.OperationApplyAccess,
+		c.Done(operation.Done{Plugin: t.fullName(), Name: operation.ApplyAccess,
 			Took: time.Since(began), Err: err})
 	}()
 	var given atomic.Int64

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // A PVC's volume grows in three steps: a controller makes the volume larger and writes that into
@@ -125,13 +125,13 @@ func refused(pvc *v1.PersistentVolumeClaim, why error, infeasible bool,
 }
 
 // after returns what the node knows after the driver was asked.
-func (g grown) after(to growth, said csi.Verdict, err error) grown {
+func (g grown) after(to growth, said operation.Growth, err error) grown {
 	switch {
-	case err == nil || said == csi.Unable && !to.tracked:
+	case err == nil || said == operation.GrowthUnable && !to.tracked:
 		return grown{size: to.to}
-	case said == csi.Unfit:
+	case said == operation.GrowthUnfit:
 		g.unfit = true
-	case said != csi.Unknown:
+	case said != operation.GrowthUnknown:
 		g.failed = true
 	}
 	return g

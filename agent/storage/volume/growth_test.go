@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/agent/storage/volume/csi/csitest"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 const expands = csipb.NodeServiceCapability_RPC_EXPAND_VOLUME
@@ -202,7 +202,7 @@ func TestDiskGrowsBeforeItsPodStarts(t *testing.T) {
 	if got := n.driver.Did(); got[len(got)-1] != csitest.Expand {
 		t.Errorf("calls %q", got)
 	}
-	if got := (grown{}).after(growth{}, csi.Unable, refusal()); got != (grown{}) {
+	if got := (grown{}).after(growth{}, operation.GrowthUnable, refusal()); got != (grown{}) {
 		t.Errorf("a driver that cannot expand, and a controller that did it all: %+v", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // HasPVCs reports whether a container of the pod uses a volume with a PVC, or one that a driver
@@ -35,7 +35,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 			continue
 		}
 		one, err := answers[i].bound, answers[i].err
-		_, away := errors.AsType[csi.Unanswered](err)
+		away := operation.IsUnanswered(err)
 		switch {
 		case err == nil:
 			known[u.volume.Name] = one
@@ -59,7 +59,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 			continue
 		}
 		err := u.plugin.driver.lacks(ctx, v.cfg, pod, u)
-		if _, silent := errors.AsType[csi.Unanswered](err); silent {
+		if operation.IsUnanswered(err) {
 			away = append(away, u.failed(err))
 		} else if err != nil {
 			errs = append(errs, u.failed(err))

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -20,6 +20,22 @@ type unmade struct {
 
 // Unwrap returns the cause.
 func (u unmade) Unwrap() error { return u.error }
+
+// IsUsual reports whether nothing is wrong so far with volumes that could not be made, or nothing new:
+// they wait to be attached, or for a pause to be over.
+func IsUsual(err error) bool {
+	switch e := err.(type) {
+	case interface{ Usual() bool }:
+		return e.Usual()
+	case *cri.PausedError:
+		return e.Repeated
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !IsUsual(one) })
+	case interface{ Unwrap() error }:
+		return IsUsual(e.Unwrap())
+	}
+	return false
+}
 
 // limit gives up a pod that has waited long while the node takes no more volumes of a driver. As the
 // kubelet does, it leaves it to others to make the pod anew, maybe on a node with room.
@@ -47,7 +63,7 @@ func Limit(err error) string {
 			continue
 		}
 		left = append(left, of.volume)
-		if part, is := errors.AsType[*csi.OperationError](one); is && part.Operation == csi.OperationAttach {
+		if operation.IsUnattached(one) {
 			unattached = append(unattached, of.volume)
 		}
 	}
@@ -58,11 +74,18 @@ func Limit(err error) string {
 		context.DeadlineExceeded)
 }
 
+// full is the error of a volume that is one too many for the node.
+type full interface {
+	error
+	// Lasts reports whether the pod has waited as long as the kubelet has a pod wait for its volumes.
+	Lasts() bool
+}
+
 // fullness returns that a volume is one too many for the node, of all that could not be made; nil: none
 // is.
-func fullness(err error) *csi.FullError {
+func fullness(err error) full {
 	for _, one := range cri.Parts(err) {
-		if full, is := errors.AsType[*csi.FullError](one); is {
+		if full, is := errors.AsType[full](one); is {
 			return full
 		}
 	}

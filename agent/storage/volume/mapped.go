@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // mapped makes and removes what a pod has of a block volume beside the link in the pod's directory:
@@ -92,11 +92,11 @@ func (m mapped) hasDevice(file, link string) bool {
 // to it.
 func (m mapped) mapDevice(t target, device, file, link string) error {
 	if err := m.hold(device, file); err != nil {
-		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
+		return &operation.Error{Part: operation.MapBlockVolume, Err: err}
 	}
 	isNew, err := linkTo(device, link)
 	if err != nil {
-		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
+		return &operation.Error{Part: operation.MapBlockVolume, Err: err}
 	}
 	if isNew {
 		m.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(

@@ -2,14 +2,13 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // operations has what this run of the agent has begun to make for pods, and counts the operations on
@@ -84,30 +83,29 @@ func (o *operations) refuse(pod types.UID) bool {
 func (v *Volumes) setUp(ctx context.Context, t target) (again time.Time, err error) {
 	before, began := v.operations.begin(t.pod.UID, t.used), time.Now()
 	again, err = t.plugin.setUp(ctx, v, t)
-	part, _ := errors.AsType[*csi.OperationError](err)
 	switch {
-	case err != nil && ctx.Err() != nil, part != nil && part.Operation == csi.OperationAttach:
+	case err != nil && ctx.Err() != nil, operation.IsUnattached(err):
 		return again, err
 	case err == nil && before.made && t.plugin.path != nil:
 		return again, nil
 	}
-	v.cfg.did(t.used, t.used.pick(csi.OperationMount, csi.OperationMap), began, err)
+	v.cfg.did(t.used, t.used.pick(operation.Mount, operation.Map), began, err)
 	if err != nil || before.made {
 		return again, err
 	}
 	v.operations.made(t.pod.UID, t.place())
 	if t.plugin.driver == nil { // the others are attached, and say so themselves
-		v.cfg.did(t.used, csi.OperationVerify, time.Now(), nil)
+		v.cfg.did(t.used, operation.Verify, time.Now(), nil)
 	}
 	if !t.plugin.block {
-		v.cfg.did(t.used, csi.OperationOverall, before.wanted, nil)
+		v.cfg.did(t.used, operation.Overall, before.wanted, nil)
 	}
 	return again, nil
 }
 
 // did counts an operation on a volume that began then.
 func (c Config) did(u used, name string, began time.Time, err error) {
-	c.Done(csi.Operation{Plugin: u.fullName(), Name: name, Migrated: u.migrated,
+	c.Done(operation.Done{Plugin: u.fullName(), Name: name, Migrated: u.migrated,
 		Took: time.Since(began), Err: err})
 }
 
@@ -123,20 +121,20 @@ func (u used) pick(files, block string) string {
 func (o *operations) ended(pod types.UID, there []place, began time.Time) {
 	known := o.take(pod)
 	count := func(plugin, name string, migrated bool) {
-		o.cfg.Done(csi.Operation{Plugin: plugin, Name: name, Migrated: migrated, Took: time.Since(began)})
+		o.cfg.Done(operation.Done{Plugin: plugin, Name: name, Migrated: migrated, Took: time.Since(began)})
 	}
 	for _, m := range known {
 		if m.of.plugin.driver != nil || !m.made {
 			continue
 		}
-		count(m.of.fullName(), m.of.pick(csi.OperationUnmount, csi.OperationUnmap), m.of.migrated)
+		count(m.of.fullName(), m.of.pick(operation.Unmount, operation.Unmap), m.of.migrated)
 		if m.of.plugin.block && !o.pvcs.elsewhere(pod, m.of.pv.Name) {
-			count(m.of.fullName(), csi.OperationUnstageMap, m.of.migrated)
+			count(m.of.fullName(), operation.UnstageMap, m.of.migrated)
 		}
 	}
 	for _, at := range there { // an earlier run of the agent, or a kubelet, made the others
 		if m, is := known[at]; (!is || !m.made) && typeNamed(at.plugin).driver == nil {
-			count(at.plugin, csi.OperationUnmount, false)
+			count(at.plugin, operation.Unmount, false)
 		}
 	}
 }
@@ -145,7 +143,7 @@ func (o *operations) ended(pod types.UID, there []place, began time.Time) {
 func (o *operations) stuck(podDir string, there []place, began time.Time, err error) {
 	for _, at := range there {
 		if mounted, _ := o.isMounted(at.mountPoint(podDir)); mounted && typeNamed(at.plugin).driver == nil {
-			o.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationUnmount,
+			o.cfg.Done(operation.Done{Plugin: at.plugin, Name: operation.Unmount,
 				Took: time.Since(began), Err: err})
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/agent/storage/volume/csi/csitest"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // counted has operations as text.
@@ -24,7 +24,7 @@ type counted struct {
 	all []string
 }
 
-func (c *counted) add(o csi.Operation) {
+func (c *counted) add(o operation.Done) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	line := strings.TrimPrefix(o.Plugin+" "+o.Name, "kubernetes.io/")

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // remains counts, by pod, the volumes that earlier runs of the agent left and whose type or driver is
@@ -49,7 +49,7 @@ func (r *remains) reconstruct(pod types.UID, podDir string) error {
 	}
 	for _, at := range all {
 		err := r.cfg.isKnown(pod, at)
-		r.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationReconstruct, Err: err})
+		r.cfg.Done(operation.Done{Plugin: at.plugin, Name: operation.Reconstruct, Err: err})
 		if err != nil {
 			r.lost[pod]++
 		}
@@ -72,7 +72,7 @@ func (c Config) isKnown(pod types.UID, at place) error {
 // cleaned counts that what was lost of a pod was removed, or could not be.
 func (r *remains) cleaned(pod types.UID, err error) {
 	for range r.clean(pod, err == nil) {
-		r.cfg.Done(csi.Operation{Name: csi.OperationForceClean, Err: err})
+		r.cfg.Done(operation.Done{Name: operation.ForceClean, Err: err})
 	}
 }
 

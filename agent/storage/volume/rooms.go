@@ -3,13 +3,12 @@ package volume
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 const (
@@ -123,9 +122,9 @@ func (r *answers[T]) begin(key string) {
 	r.change(key, func(a *answer[T]) { a.began, a.late = time.Now(), true })
 }
 
-// put notes the end of a measurement. An error other than csi.Unanswered is an answer too.
+// put notes the end of a measurement. An error other than operation.Unanswered is an answer too.
 func (r *answers[T]) put(key string, value T, err error) {
-	_, away := errors.AsType[csi.Unanswered](err)
+	away := operation.IsUnanswered(err)
 	r.change(key, func(a *answer[T]) {
 		a.late = away || time.Since(a.began) > measureWait
 		switch {

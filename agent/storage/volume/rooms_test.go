@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // gauges are volumes whose measurements end as the test says.
@@ -132,7 +132,7 @@ func TestAnswersThatCount(t *testing.T) {
 		}
 		delete(g.hangs, "a")
 		g.look(t, "a")
-		g.err = csi.Unanswered{Err: errors.New("away")}
+		g.err = operation.Unanswered{Err: errors.New("away")}
 		if g.look(t, "a"); g.says("a") != "7, 0s ago" {
 			t.Errorf("without an answer: %s", g.says("a"))
 		}

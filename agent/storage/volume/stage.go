@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // take locks a volume against others that stage it, mount it for a pod, or look for pods that use it
@@ -48,7 +48,7 @@ func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error
 	defer done()
 	if began := time.Now(); !v.pvcs.elsewhere(pod, p.name) {
 		defer func() {
-			v.cfg.Done(csi.Operation{Plugin: p.plugin, Name: csi.OperationUnstage,
+			v.cfg.Done(operation.Done{Plugin: p.plugin, Name: operation.Unstage,
 				Took: time.Since(began), Err: err})
 		}()
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/storage/volume/csi"
-	"github.com/numalet/numalet/agent/storage/volume/scsi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
@@ -72,7 +72,7 @@ type Makers struct {
 // Ends hear what happens. None of them may block.
 type Ends struct {
 	// Done is called after each operation on a volume.
-	Done func(csi.Operation)
+	Done func(operation.Done)
 	// Tell sends an event about a pod or a persistent volume.
 	Tell func(about runtime.Object, eventType, reason, message string)
 	// Limit is called once for a pod that has waited as long as a kubelet has it wait for its
@@ -298,14 +298,9 @@ func (u used) failed(err error) error {
 }
 
 func (u used) inWords(err error) error {
-	what := "SetUp"
-	if u.plugin.block {
-		what = "MapBlockVolume"
-	}
-	if part, is := errors.AsType[*csi.OperationError](err); is {
-		what = part.Operation
-	} else if part, is := errors.AsType[*scsi.OperationError](err); is {
-		what = part.Operation
+	what := u.pick("SetUp", operation.MapBlockVolume)
+	if failed, is := errors.AsType[*operation.Error](err); is {
+		what = failed.Part
 	}
 	if u.plugin.block {
 		return &MapError{u.place().name, what, err}
@@ -372,21 +367,4 @@ func usedVolumes(pod *v1.Pod) (out []used, err error) {
 		out = append(out, u)
 	}
 	return out, errors.Join(errs...)
-}
-
-func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
-	if u.volume, u.pvc = defaulted(volume), pvcOf(pod, volume); u.pvc != "" {
-		return u, nil
-	}
-	u.pv, err = csi.TranslateInline(u.volume, pod.Namespace)
-	switch {
-	case err != nil:
-	case u.pv != nil:
-		u.migrated = true
-		u.plugin, err = persistentPlugin(u.pv)
-	default:
-		u.plugin, err = pluginFor(u.volume)
-	}
-	u.readOnly = u.facts().readOnly
-	return u, err
 }

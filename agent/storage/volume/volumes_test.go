@@ -17,7 +17,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -43,7 +43,7 @@ func alone(c Config) Config {
 		c.Facts = func() cri.Facts { return cri.Facts{} }
 	}
 	if c.Done == nil {
-		c.Done = func(csi.Operation) {}
+		c.Done = func(operation.Done) {}
 	}
 	if c.Labels == nil {
 		c.Labels = func() map[string]string { return nil }

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -121,7 +121,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			last, began := v.last.take(t.pod.UID, t.path()), time.Now()
 			now, err := replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)}, last)
 			if groupOf(t.pod) != nil && (last == nil || now == nil || now.name != last.name) {
-				v.cfg.did(t.used, csi.OperationApplyAccess, began, err)
+				v.cfg.did(t.used, operation.ApplyAccess, began, err)
 			}
 			if err == nil {
 				v.last.keep(t.pod.UID, t.path(), now)

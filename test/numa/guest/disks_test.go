@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/storage/volume"
-	"github.com/numalet/numalet/agent/storage/volume/csi"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
@@ -111,7 +111,7 @@ func newLabelingAgent(t *testing.T, labels *selinux.Labels) diskAgent {
 		Makers: volume.Makers{SELinux: labels, Disks: volume.DisksConfig{Secret: secret}},
 		Facts:  func() cri.Facts { return cri.Facts{} },
 		Labels: func() map[string]string { return nil },
-		Ends: volume.Ends{Done: func(csi.Operation) {},
+		Ends: volume.Ends{Done: func(operation.Done) {},
 			Tell: func(runtime.Object, string, string, string) {}},
 	})
 	if err != nil {

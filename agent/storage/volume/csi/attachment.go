@@ -8,11 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 )
-
-// OperationAttach is the name of the wait for an attachment in messages. It is not counted.
-const OperationAttach = "WaitForAttach"
 
 // PendingError says that a volume is not attached yet, and that the attacher reports no failure.
 type PendingError struct {
@@ -57,7 +55,8 @@ func (e *UnattachedError) Unwrap() error { return e.Err }
 // unattached is the error of a volume that is not attached. The operation that failed for it is tried
 // again when the attachment changes.
 func unattached(k Key, err error) error {
-	return &OperationError{OperationAttach, &cri.ObjectError{Err: &UnattachedError{k, err}}}
+	return &operation.Error{Part: operation.WaitForAttach, Unattached: true,
+		Err: &cri.ObjectError{Err: &UnattachedError{k, err}}}
 }
 
 // Awaits reports whether err, or one of those that it joins, is that the volume is not attached.

@@ -7,40 +7,26 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-)
 
-// Verdict says what a driver that did not expand a volume said of it.
-type Verdict int
-
-const (
-	// Unknown: the driver may still be at work, or could not be called.
-	Unknown Verdict = iota
-	// Failed: it is not at work any more; a later call may succeed.
-	Failed
-	// Unfit: it cannot do so while the volume is used.
-	Unfit
-	// Infeasible: the volume cannot have that size.
-	Infeasible
-	// Unable: the driver expands no volumes on nodes.
-	Unable
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // Expand has the driver expand a published volume to at least so many bytes. fresh: the volume is
-// being set up, and has its turn already. If it fails, the verdict says how.
+// being set up, and has its turn already. If it fails, the first value says how.
 func (m *Mounts) Expand(ctx context.Context, v Volume, target string, bytes int64, fresh bool) (
-	Verdict, error) {
+	operation.Growth, error) {
 	if !fresh {
 		done, err := m.book.Take(ctx, v.Key)
 		if err != nil {
-			return Unknown, err
+			return operation.GrowthUnknown, err
 		}
 		defer done()
 	}
-	verdict := Failed
+	verdict := operation.GrowthFailed
 	err := m.cfg.Drivers.call(v.migrated(ctx), v.Driver,
 		asking(func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {
 			if !can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME] {
-				verdict = Unable
+				verdict = operation.GrowthUnable
 				return fmt.Errorf("NodeExpand is not supported by the CSI driver %s", v.Driver)
 			}
 			secrets, err := m.cfg.secret(ctx, "NodeExpandSecretRef", v.Secrets.Expand)
@@ -57,15 +43,15 @@ func (m *Mounts) Expand(ctx context.Context, v Volume, target string, bytes int6
 	switch said := status.Code(err); {
 	case err == nil:
 		return 0, nil
-	case verdict == Unable:
-		return Unable, err
+	case verdict == operation.GrowthUnable:
+		return operation.GrowthUnable, err
 	case !isFinal(err):
-		return Unknown, err
+		return operation.GrowthUnknown, err
 	case said == codes.FailedPrecondition:
-		return Unfit, fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err)
+		return operation.GrowthUnfit, fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err)
 	case said == codes.InvalidArgument || said == codes.OutOfRange || said == codes.NotFound:
-		return Infeasible, fmt.Errorf("Expander.NodeExpand failed to expand the volume %w", err)
+		return operation.GrowthInfeasible, fmt.Errorf("Expander.NodeExpand failed to expand the volume %w", err)
 	default:
-		return Failed, fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err)
+		return operation.GrowthFailed, fmt.Errorf("Expander.NodeExpand failed to expand the volume : %w", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/files"
@@ -137,7 +138,7 @@ func (j job) absent(err error) error {
 	if j.Ephemeral {
 		return fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
 	}
-	return &OperationError{j.staging(), fmt.Errorf("%s: %s failed to %s: %w", pluginName,
+	return &operation.Error{Part: j.staging(), Err: fmt.Errorf("%s: %s failed to %s: %w", pluginName,
 		pick(j.Block, "attacher.MountDevice", "blockMapper.SetUpDevice"),
 		pick(j.Block, "create newCsiDriverClient", "get CSI client"), err)}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/agent/storage/volume/shared"
 )
 
@@ -68,7 +69,7 @@ func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 	}
 	defer done()
 	if now, _ := m.book.Use(k, u); now.known {
-		began, name := time.Now(), pick(u.block, OperationUnmount, OperationUnmap)
+		began, name := time.Now(), pick(u.block, operation.Unmount, operation.Unmap)
 		err := m.takeBack(ctx, k, u, unmap)
 		if m.did(k, name, began, err); err != nil {
 			return fmt.Errorf("%s failed for volume %q of driver %s: %w",
@@ -182,7 +183,7 @@ func (m unstager) mayUnstage(p place) error {
 func (m unstager) unstageAt(ctx context.Context, k Key, p place) (err error) {
 	began := time.Now()
 	defer func() {
-		m.did(k, pick(p.name != "", OperationUnstage, OperationUnstageMap), began, err)
+		m.did(k, pick(p.name != "", operation.Unstage, operation.UnstageMap), began, err)
 	}()
 	if _, err := os.Stat(p.path); err == nil {
 		unstage := func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/agent/storage/volume/shared"
 	"github.com/numalet/numalet/internal/await"
 )
@@ -36,7 +37,7 @@ type MountsConfig struct {
 	Recovery RecoveryConfig
 	// Done is called after each operation on a volume that the caller of Mounts does not count itself. It
 	// must not block. Optional.
-	Done func(Operation)
+	Done func(operation.Done)
 	// Pauses are between calls for a volume that fail; zero: from 0.5 s to 2 min 2 s, the kubelet's.
 	Pauses await.Pauses
 	// Patience is how long a pod waits for an attachment before that is unusual; 0: 2 min 3 s, as long as
@@ -73,7 +74,7 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 		cfg.Used = func() {}
 	}
 	if cfg.Done == nil {
-		cfg.Done = func(Operation) {}
+		cfg.Done = func(operation.Done) {}
 	}
 	if cfg.Wake == nil {
 		cfg.Wake = func(types.UID) {}
@@ -148,33 +149,6 @@ func (m *Mounts) wake(which func(k Key) bool) {
 	}
 }
 
-// Unanswered is the error of a request that the API server, or a driver, did not answer: what was
-// known before still counts, and the volume may be good.
-type Unanswered struct{ Err error }
-
-func (u Unanswered) Error() string { return u.Err.Error() }
-
-// Unwrap returns the request's error.
-func (u Unanswered) Unwrap() error { return u.Err }
-
-// OperationError names the part of a mount that failed, as in the kubelet's messages.
-type OperationError struct {
-	Operation string
-	Err       error
-}
-
-func (e *OperationError) Error() string { return e.Err.Error() }
-
-func (e *OperationError) Unwrap() error { return e.Err }
-
-// operation names the part of a mount that failed, unless the error does.
-func operation(name string, err error) error {
-	if _, named := errors.AsType[*OperationError](err); named {
-		return err
-	}
-	return &OperationError{name, err}
-}
-
 // Request is a volume that a pod is to have.
 type Request struct {
 	Volume
@@ -237,12 +211,12 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 		return unattached(r.Key, err)
 	}
 	if m.book.verify(r.Key) {
-		m.did(r.Key, OperationVerify, began, nil)
+		m.did(r.Key, operation.Verify, began, nil)
 	}
 	job := job{Mounts: m, Request: r, object: o, attachment: attachment}
 	if !r.Ephemeral {
 		if err := job.stage(ctx); err != nil {
-			return operation(job.staging(), err)
+			return operation.Failed(job.staging(), err)
 		}
 	}
 	delegated, err := job.publish(ctx)
@@ -250,7 +224,7 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 		err = then(m.paths.target(r.use()), Result{Give: !delegated && !r.Block && o.gives(r.Volume)})
 	}
 	if err != nil {
-		return operation(job.publishing(), err)
+		return operation.Failed(job.publishing(), err)
 	}
 	job.settle(state{known: true, done: true})
 	return nil

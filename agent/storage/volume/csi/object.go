@@ -14,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -46,7 +47,7 @@ func (d *driverObjects) object(ctx context.Context, driver string) (object, erro
 	}
 	found, err := d.objects.CSIDriver(ctx, driver)
 	if err != nil {
-		return object{}, Unanswered{Err: err}
+		return object{}, operation.Unanswered{Err: err}
 	}
 	if found == nil {
 		return object{}, nil

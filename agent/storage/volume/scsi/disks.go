@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 	"github.com/numalet/numalet/agent/storage/volume/shared"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/keymutex"
@@ -135,23 +136,6 @@ func (d *Disks) Want(r Request) {
 	}
 }
 
-// Parts of an attempt, as in the kubelet's messages.
-const (
-	waitForAttach = "WaitForAttach"
-	mountDevice   = "MountDevice"
-)
-
-// OperationError is a failure with the part that failed.
-type OperationError struct {
-	Operation string
-	Err       error
-}
-
-func (e *OperationError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the failure.
-func (e *OperationError) Unwrap() error { return e.Err }
-
 // errGone is the error of a disk that is no longer wanted.
 var errGone = errors.New("the pod no longer wants the volume")
 
@@ -168,27 +152,27 @@ func (d *Disks) SetUp(ctx context.Context, r Request, then func(at, file string)
 		return errGone
 	}
 	if d.cfg.Attached != nil && !d.cfg.Attached(r.Name()) {
-		return &OperationError{waitForAttach, fmt.Errorf("volume %s is not attached according to the "+
+		return &operation.Error{Part: operation.WaitForAttach, Err: fmt.Errorf("volume %s is not attached according to the "+
 			"node's status: waiting for the attach-detach controller of kube-controller-manager",
 			r.Name())}
 	}
 	dir := d.paths.dir(r.key())
 	if r.Volume != "" {
 		if mounted, err := d.cfg.Mounts.Mounted(dir); err != nil {
-			return &OperationError{mountDevice, err}
+			return &operation.Error{Part: operation.MountDevice, Err: err}
 		} else if mounted {
 			return then(dir, "")
 		}
 	}
 	device, err := d.attach(ctx, r, dir)
 	if err != nil {
-		return &OperationError{waitForAttach, err}
+		return &operation.Error{Part: operation.WaitForAttach, Err: err}
 	}
 	if r.Volume == "" {
 		return then(device, d.paths.file(r.key(), r.Pod))
 	}
 	if err := d.cfg.Mounts.Format(device, dir, r.FSType, r.Options); err != nil {
-		return &OperationError{mountDevice, fmt.Errorf("mount the file system on %v, %s: %w", r.Disk,
+		return &operation.Error{Part: operation.MountDevice, Err: fmt.Errorf("mount the file system on %v, %s: %w", r.Disk,
 			device, err)}
 	}
 	return then(dir, "")

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 const (
@@ -198,8 +200,8 @@ func TestFailuresOfLogins(t *testing.T) {
 				d := n.disks()
 				defer n.start(d)()
 				err := n.use(d, request(t, "a", "v", source(0)))
-				part := new(OperationError)
-				if !errors.As(err, &part) || part.Operation != "WaitForAttach" ||
+				part := new(operation.Error)
+				if !errors.As(err, &part) || part.Part != "WaitForAttach" ||
 					!strings.Contains(err.Error(), "failed to get any path for iscsi disk, LUN 0 of iSCSI target "+iqn) ||
 					!strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want %s", err, test.want)
@@ -259,8 +261,8 @@ func TestFormatFails(t *testing.T) {
 		defer n.start(d)()
 		n.fails["format"] = errors.New("wrong fs type")
 		err := n.use(d, request(t, "a", "v", source(0)))
-		part := new(OperationError)
-		if !errors.As(err, &part) || part.Operation != "MountDevice" || err.Error() !=
+		part := new(operation.Error)
+		if !errors.As(err, &part) || part.Part != "MountDevice" || err.Error() !=
 			"mount the file system on LUN 0 of iSCSI target "+iqn+", "+n.path("dev/sda0")+": wrong fs type" {
 			t.Errorf("got %v", err)
 		}
