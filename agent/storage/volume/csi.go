@@ -55,7 +55,7 @@ func csiVolumes() plugin {
 
 func csiDriver() *driver {
 	return &driver{lacks: lacksCSI, published: isPublishedByCSI, renewed: isRenewedByCSI,
-		contexts: contextsOfCSI, room: roomOfCSI, health: healthOfCSI}
+		contexts: contextsOfCSI, expand: expandCSI, room: roomOfCSI, health: healthOfCSI}
 }
 
 func csiFacts(u used) facts {
@@ -212,6 +212,18 @@ func (d csiDisks) unmap(ctx context.Context, podDir string, u csi.Use) error {
 		return err
 	}
 	return d.mapped.free(ctx, u.Device)
+}
+
+// expandCSI has the driver expand the volume.
+func expandCSI(ctx context.Context, c Config, g growing, fresh bool) (operation.Growth, error) {
+	if c.CSI == nil {
+		return operation.GrowthUnknown, errNoDrivers
+	}
+	of, err := g.used.csiVolume(g.pod)
+	if err != nil {
+		return operation.GrowthUnknown, err
+	}
+	return c.CSI.Expand(ctx, of, c.CSI.Target(of, g.pod.UID), g.to.to.Value(), fresh)
 }
 
 // errNotMeasured is the error of a volume whose driver cannot say what room it has.

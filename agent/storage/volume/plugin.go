@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
+	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
 // plugin describes one type of volumes. Each type has a file of its own, and no other code of the
@@ -95,6 +96,9 @@ type driver struct {
 	renewed func(c Config, u used) bool
 	// contexts reports whether the driver mounts with an SELinux context.
 	contexts func(ctx context.Context, c Config, u used) (bool, error)
+	// expand makes the file system of a volume that is set up as large as g says; fresh: the volume is being
+	// set up. After an error, said says how it ended.
+	expand func(ctx context.Context, c Config, g growing, fresh bool) (said operation.Growth, err error)
 	// room returns what the volume has of space.
 	room func(c Config, pod *v1.Pod, u used) (diskusage.Room, error)
 	// health returns the adverse conditions of the volume.

@@ -21,7 +21,7 @@ type grower struct {
 // Grow has the file systems of volumes expanded that were made larger, for pods that run. A driver
 // that hangs keeps only its own volumes; the rest goes on with the next call.
 func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
-	if r.cfg.CSI == nil || r.cfg.PVCs == nil {
+	if r.cfg.PVCs == nil {
 		return nil
 	}
 	var errs []error
@@ -36,7 +36,7 @@ func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
 			continue
 		}
 		for _, u := range all {
-			if u.pvc == "" || u.facts().driver == "" || seen[u.pv.Name] || !u.isThere(dir) {
+			if u.pvc == "" || u.plugin.driver == nil || seen[u.pv.Name] || !u.isThere(dir) {
 				continue
 			}
 			seen[u.pv.Name] = true
@@ -92,17 +92,14 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 			"MountVolume.NodeExpandVolume failed", "requested read-only file system")
 		return nil
 	}
-	of, err := g.used.csiVolume(g.pod)
-	if err != nil {
-		return err
-	}
 	if g.to.tracked {
+		var err error
 		working := stepped(g.pvc, v1.PersistentVolumeClaimNodeResizeInProgress)
 		if g.pvc, err = r.cfg.PVCs.UpdatePVC(ctx, g.pvc, working); err != nil {
 			return fmt.Errorf("note that claim %s grows: %w", g.pvc.Name, err)
 		}
 	}
-	said, err := r.cfg.CSI.Expand(ctx, of, r.cfg.CSI.Target(of, g.pod.UID), g.to.to.Value(), fresh)
+	said, err := g.used.plugin.driver.expand(ctx, r.cfg, g, fresh)
 	r.known.put(g.pv.Name, g.was.after(g.to, said, err))
 	return r.tellGrown(ctx, g, said, err)
 }
