@@ -63,6 +63,7 @@ type HollowRuntime interface {
 	podworker.Actuator
 	pods.Probes
 	pods.Volumes
+	pods.Records
 	Run(context.Context) error
 }
 
@@ -126,7 +127,8 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 			State:  func() nodestatus.State { return nodestatus.State{} },
 			Object: api.Object, Reread: object.Reread, Clustered: true,
 		},
-		Ends: pods.Ends{Runtime: c.Runtime, Actuator: c.Runtime, Probes: c.Runtime, Volumes: c.Runtime},
+		Ends: pods.Ends{Runtime: c.Runtime, Actuator: c.Runtime, Probes: c.Runtime, Volumes: c.Runtime,
+			Records: c.Runtime},
 	})
 	look := housekeeping.New(road.Orphans(assigned.State, orphanPeriod, nil))
 	return &Hollow{road, api.Object, slices.Concat(road.First(), road.Then(), object.Parts(), []part.Part{

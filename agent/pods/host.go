@@ -85,7 +85,8 @@ func OnHost(c HostConfig, probes Prober) (Ends, error) {
 		cfg.Objects, cfg.Claims = c.Objects, c.Claims
 	}
 	return Ends{
-		Runtime: c.PLEG, Actuator: actuator.New(cfg), Probes: probes, Volumes: c.Storage.Volumes,
+		Runtime: c.PLEG, Actuator: actuator.New(cfg), Probes: probes,
+		Volumes: c.Storage.Volumes, Records: c.Storage.Volumes.Records,
 		Failed: c.Failures.Condemned, Lost: c.Lost, Holds: c.Claims.Holds,
 	}, nil
 }

@@ -65,6 +65,7 @@ type Ends struct {
 	Actuator podworker.Actuator
 	Probes   Probes
 	Volumes  Volumes
+	Records  Records
 	Lost     func(*v1.Pod) string // nil: pods have no cgroups
 	// Failed are containers to stop since a device failed; nil: there are none.
 	Failed func(types.UID) map[string]string
@@ -85,10 +86,14 @@ type Probes interface {
 	Forget(types.UID)
 }
 
-// Volumes know what pods have on the node besides containers; *volume.Volumes does.
+// Volumes know when the files of a pod's volumes must be written again; *volume.Volumes does.
 type Volumes interface {
-	podstatus.Terminations
 	Due(pod *v1.Pod, now time.Time) time.Time
+}
+
+// Records know what pods' containers leave on the node; volume.Records does.
+type Records interface {
+	podstatus.Terminations
 	HooksPending(*v1.Pod) map[string]uint32
 }
 
@@ -223,9 +228,9 @@ func (t traced) Submit(pod *v1.Pod, adopt bool) {
 func (p *Pods) newWorkers() *podworker.Workers {
 	settings, e := p.node.Settings, p.c.Ends
 	k := &settings.Kubelet
-	reporter := podstatus.Reporter{Statuses: p.Store, Terminations: e.Volumes, LogsDir: k.PodLogsDir}
+	reporter := podstatus.Reporter{Statuses: p.Store, Terminations: e.Records, LogsDir: k.PodLogsDir}
 	known := podworker.Known{
-		Due: e.Volumes.Due, HooksPending: e.Volumes.HooksPending, Probed: e.Probes.Probed,
+		Due: e.Volumes.Due, HooksPending: e.Records.HooksPending, Probed: e.Probes.Probed,
 		Attempt: reporter.NextAttempt, Lost: e.Lost, Holds: e.Holds, Failed: e.Failed,
 	}
 	if p.c.Cluster != nil {

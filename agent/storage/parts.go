@@ -68,13 +68,13 @@ func (s *Storage) recognize(ctx context.Context) error {
 func (s *Storage) Chores(pods func() []*v1.Pod, again func(pod types.UID)) []part.Part {
 	tasks := []housekeeping.Task{{
 		Name: "growth of volumes", Period: s.c.SyncPeriod, // as often as the kubelet looks at PVCs
-		Run: func(ctx context.Context) error { return s.Volumes.Grow(ctx, pods()) },
+		Run: func(ctx context.Context) error { return s.Volumes.Grower.Grow(ctx, pods()) },
 	}}
 	if s.c.StatsPeriod > 0 {
 		tasks = append(tasks, housekeeping.Task{
 			Name: "room of volumes", Period: s.c.StatsPeriod, First: time.Second,
 			Run: func(ctx context.Context) error {
-				found := s.Volumes.Measure(ctx, pods(), s.c.Looked)
+				found := s.Volumes.Meter.Measure(ctx, pods(), s.c.Looked)
 				s.c.Measured(found)
 				rooms := found.ByPod()
 				s.rooms.Store(&rooms)
@@ -132,7 +132,7 @@ func (s *Storage) healthNow() map[types.UID]volume.Health {
 // askHealth calls changed for each pod whose volumes' health has changed.
 func (s *Storage) askHealth(ctx context.Context, pods []*v1.Pod, changed func(pod types.UID)) {
 	s.Drivers.AskStorage()
-	before, now := s.healthNow(), s.Volumes.Health(ctx, pods)
+	before, now := s.healthNow(), s.Volumes.Meter.Health(ctx, pods)
 	s.health.Store(&now)
 	for pod, is := range now {
 		if !reflect.DeepEqual(before[pod], is) {

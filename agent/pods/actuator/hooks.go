@@ -33,7 +33,7 @@ func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 			}
 		}
 	}
-	return a.cfg.Volumes.HookDone(pod.UID, act.Container)
+	return a.cfg.Volumes.Records.HookDone(pod.UID, act.Container)
 }
 
 // preStop runs the hook of a container that is about to be stopped. It returns when the hook is

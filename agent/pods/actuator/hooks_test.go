@@ -120,7 +120,7 @@ func TestPreStopHastened(t *testing.T) {
 func TestPostStart(t *testing.T) {
 	a, r := newHooked(t)
 	bad, observed := hookedPod("bad")
-	if err := a.cfg.Volumes.HookPends("u", "web", 3); err != nil {
+	if err := a.cfg.Volumes.Records.HookPends("u", "web", 3); err != nil {
 		t.Fatal(err)
 	}
 	run := podworker.Action{Kind: podworker.PostStart, Container: "web", IDs: []string{"w"}}
@@ -135,13 +135,13 @@ func TestPostStart(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	good, _ := hookedPod("good")
-	if got := a.cfg.Volumes.HooksPending(good); got["web"] != 3 {
+	if got := a.cfg.Volumes.Records.HooksPending(good); got["web"] != 3 {
 		t.Errorf("pending %v", got)
 	}
 	if _, err := a.Do(t.Context(), good, observed, run, nil); err != nil {
 		t.Error(err)
 	}
-	if got := a.cfg.Volumes.HooksPending(good); len(got) != 0 {
+	if got := a.cfg.Volumes.Records.HooksPending(good); len(got) != 0 {
 		t.Errorf("pending %v", got)
 	}
 }

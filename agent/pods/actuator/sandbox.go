@@ -76,7 +76,7 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 	err = both.Wait()
 	switch {
 	case err == nil && !beside:
-		b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
+		b.node.Security.ExtraGroups = b.cfg.Volumes.Containers.Groups(b.pod)
 		sandbox, err = b.runSandbox(ctx, attempt, handler)
 	case err != nil && sandbox != "": // without volumes a pod has no sandbox
 		b.takeBack(ctx, sandbox)

@@ -63,7 +63,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	if err != nil {
 		return made, cri.ConfigError(err)
 	}
-	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
+	b.node.Security.ExtraGroups = b.cfg.Volumes.Containers.Groups(b.pod)
 	sandbox := observed.Sandboxes[0]
 	s := start{build: b, c: c, of: podspec.Ref{Pod: b.pod, Container: c.Name}}
 	if s.sandbox, _, err = b.sandboxConfig(sandbox.Attempt); err != nil {
@@ -105,7 +105,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	}
 	defer leave()
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		if err := b.cfg.Volumes.HookPends(b.pod.UID, c.Name, act.Attempt); err != nil {
+		if err := b.cfg.Volumes.Records.HookPends(b.pod.UID, c.Name, act.Attempt); err != nil {
 			return made, cri.ConfigError(err)
 		}
 	}
@@ -136,7 +136,7 @@ func (s start) prepare(ctx context.Context, o cri.ContainerOptions) (
 		}
 	}
 	o.File = func(name, path string) ([]byte, error) {
-		return s.cfg.Volumes.EnvFile(s.pod, name, path)
+		return s.cfg.Volumes.Containers.EnvFile(s.pod, name, path)
 	}
 	if o.Devices, err = s.devices(ctx); err != nil {
 		return nil, nil, cri.ConfigError(err)
@@ -144,7 +144,7 @@ func (s start) prepare(ctx context.Context, o cri.ContainerOptions) (
 	if o.Mounts, err = s.mounts(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	if o.BlockDevices, err = s.cfg.Volumes.Devices(s.pod, s.c); err != nil {
+	if o.BlockDevices, err = s.cfg.Volumes.Containers.Devices(s.pod, s.c); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}
 	if o.Resources, leave, err = s.cfg.Resources.Enter(ctx, s.pod, s.c); err != nil {
@@ -219,7 +219,7 @@ func (s start) mounts(ctx context.Context, o cri.ContainerOptions) ([]*runtimeap
 	if err != nil {
 		return nil, cri.ConfigError(err)
 	}
-	mounts, err := s.cfg.Volumes.Mounts(ctx, s.pod, s.c, volume.Start{
+	mounts, err := s.cfg.Volumes.Containers.Mounts(ctx, s.pod, s.c, volume.Start{
 		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: s.images,
 		ImageHandler: s.imageHandler, RecursiveReadOnly: recursive,
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Terminations reads what containers left as their last words; *volume.Volumes does.
+// Terminations reads what containers left as their last words; volume.Records does.
 type Terminations interface {
 	TerminationMessage(pod *v1.Pod, c *v1.Container, exit volume.Exit) (string, error)
 }

@@ -15,8 +15,8 @@ import (
 // before.
 func (v *Volumes) Beside(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
-	return err == nil && !v.begun(pod.UID) && !slices.ContainsFunc(all, func(u used) bool {
-		return !u.facts().ordinary && !v.isShared(pod, u)
+	return err == nil && !v.due.begun(pod.UID) && !slices.ContainsFunc(all, func(u used) bool {
+		return !u.facts().ordinary && !v.node.isShared(pod, u)
 	})
 }
 
@@ -48,26 +48,26 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // no sandbox is made beside what is not supported
 	}
-	all, errs := withPVCs(wants, v.pvcs.of(pod.UID))
+	all, errs := withPVCs(wants, v.node.pvcs.of(pod.UID))
 	if slices.ContainsFunc(all, func(u used) bool { return !u.facts().ordinary && !isShareable(u) }) {
 		return false, nil
 	}
 	if len(errs) > 0 || len(all) < len(wants) {
 		return true, nil // what PVCs are bound to is recorded before the volumes are made
 	}
-	dir, err := v.podDir(pod.UID)
+	dir, err := v.node.podDir(pod.UID)
 	if err != nil {
 		return false, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, pluginsDir)); errors.Is(err, fs.ErrNotExist) {
 		return true, nil // the directory is made before the volumes
 	}
-	have, err := v.find(dir)
+	have, err := v.node.find(dir)
 	if err != nil {
 		return false, err
 	}
 	there := byPlace(have)
-	return slices.ContainsFunc(v.cfg.want(all, false), func(w wanted) bool {
+	return slices.ContainsFunc(v.node.cfg.want(all, false), func(w wanted) bool {
 		f, is := there[w.place]
 		return w.flaw(f, is) != ""
 	}), nil

@@ -49,7 +49,7 @@ func TestBeside(t *testing.T) {
 		if got := v.Beside(pod); got != c.want {
 			t.Errorf("%s beside the sandbox: %t", name, got)
 		}
-		if v.begin(pod); v.Beside(pod) {
+		if v.due.begin(pod); v.Beside(pod) {
 			t.Errorf("%s is made beside the sandbox once more", name)
 		}
 	}
@@ -80,7 +80,7 @@ func TestDiskBesideSandbox(t *testing.T) {
 	n.leave()
 	expect("without the driver,", false)
 	n.register()
-	known := n.Volumes.pvcs.of("u")["v"]
+	known := n.Volumes.node.pvcs.of("u")["v"]
 	for what, change := range map[string]func(*v1.PersistentVolume){
 		"with a group,": func(v *v1.PersistentVolume) { v.Annotations = map[string]string{gidAnnotation: "7"} },
 		"for one pod,": func(v *v1.PersistentVolume) {
@@ -90,10 +90,10 @@ func TestDiskBesideSandbox(t *testing.T) {
 		changed := known
 		changed.Volume = known.Volume.DeepCopy()
 		change(changed.Volume)
-		n.Volumes.pvcs.pods["u"]["v"] = changed
+		n.Volumes.node.pvcs.pods["u"]["v"] = changed
 		expect(what, false)
 	}
-	n.Volumes.pvcs.pods["u"]["v"] = known
+	n.Volumes.node.pvcs.pods["u"]["v"] = known
 
 	incomplete("before it is made,", true)
 	setUp(t, n.Volumes, diskPod("w"))

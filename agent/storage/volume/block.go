@@ -26,11 +26,11 @@ const devicesDir = "volumeDevices"
 func blocks() plugin {
 	return plugin{from: byPVCs, field: "local", name: localName, block: true,
 		path: func(u used) string { return u.pv.Spec.Local.Path },
-		held: &held{release: func(ctx context.Context, v *Volumes, pod types.UID) error {
-			return v.mapped.release(ctx, pod)
+		held: &held{release: func(ctx context.Context, m *makers, pod types.UID) error {
+			return m.mapped.release(ctx, pod)
 		}},
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.foreign(ctx, t, func() error {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
+			return time.Time{}, m.foreign(ctx, t, func() error {
 				isDevice, err := t.isOnDevice()
 				if err == nil && !isDevice {
 					err = fmt.Errorf("local path %s is no block device; volumeMode Filesystem takes "+
@@ -42,7 +42,7 @@ func blocks() plugin {
 				link := t.place().device(t.podDir)
 				isNew, err := linkTo(t.pv.Spec.Local.Path, link)
 				if isNew {
-					v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
+					m.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
 						"MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", t.pv.Name, link))
 				}
 				return err
@@ -86,7 +86,7 @@ func linkTo(device, path string) (isNew bool, err error) {
 }
 
 // Devices returns the block volumes that the container gets as devices. SetUp must have succeeded.
-func (c containers) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.Device, error) {
+func (c Containers) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.Device, error) {
 	if len(container.VolumeDevices) == 0 {
 		return nil, nil
 	}

@@ -72,10 +72,10 @@ func asked(what string, err error) error {
 
 // resolve looks up what the pod's PVCs are bound to, records it, and returns the volumes without
 // those whose PVC cannot be used. The errors are in the kubelet's words.
-func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
-	known, now := v.pvcs.of(pod.UID), map[string]BoundPVC{}
+func (n *node) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
+	known, now := n.pvcs.of(pod.UID), map[string]BoundPVC{}
 	var failed notProcessed
-	answers := v.cfg.ask(ctx, pod, all)
+	answers := n.cfg.ask(ctx, pod, all)
 	for i, u := range all {
 		if u.pvc == "" {
 			continue
@@ -90,7 +90,7 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 		case has && had.Volume.Name == bound.Volume.Name: // the pod has it with the label that it got
 			bound.Label, bound.Labeled = had.Label, had.Labeled
 		default:
-			bound, err = (labeling{v}).label(ctx, pod, u.volume.Name, bound)
+			bound, err = (labeling{n.cfg}).label(ctx, pod, u.volume.Name, bound)
 		}
 		if err != nil {
 			failed = failed.with(u.volume.Name, err)
@@ -100,11 +100,11 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 	}
 	var errs []error
 	if len(known)+len(now) > 0 {
-		r, err := v.pvcs.hold(pod.UID, now)
+		r, err := n.pvcs.hold(pod.UID, now)
 		if err != nil {
 			return nil, append(errs, err)
 		}
-		failed = (labeling{v}).judge(pod, now, known, r, failed)
+		failed = (labeling{n.cfg}).judge(pod, now, known, r, failed)
 		for _, name := range r.taken {
 			errs = append(errs, &cri.ObjectError{Err: fmt.Errorf("MountVolume.SetUp failed for "+
 				"volume %q : volume uses the ReadWriteOncePod access mode and is already in use by "+
@@ -280,7 +280,7 @@ func (c Config) persistentFits(u used) error {
 
 // Groups returns the groups that the pod's persistent volumes grant to all of its processes,
 // ascending. SetUp must have succeeded.
-func (c containers) Groups(pod *v1.Pod) []int64 {
+func (c Containers) Groups(pod *v1.Pod) []int64 {
 	var out []int64
 	for _, bound := range c.pvcs.of(pod.UID) {
 		text := bound.Volume.Annotations[gidAnnotation]

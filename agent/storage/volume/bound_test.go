@@ -255,18 +255,18 @@ func TestPersistentVolumes(t *testing.T) {
 			}
 			// The next run of the agent knows it, even while the API server is away.
 			s.away = true
-			again, err := New(alone(Config{Root: v.root, Mounter: mounter, PVCs: s}))
+			again, err := New(alone(Config{Root: v.node.root, Mounter: mounter, PVCs: s}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, v := range []*Volumes{v, again} {
 				setUp(t, v, pod)
-				got, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+				got, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 				if err != nil || len(got) != 1 || got[0].HostPath != path ||
 					got[0].Readonly != test.readOnly {
 					t.Errorf("the container gets %v, %v", got, err)
 				}
-				if got := v.Groups(pod); !slices.Equal(got, []int64{77}) {
+				if got := v.Containers.Groups(pod); !slices.Equal(got, []int64{77}) {
 					t.Errorf("groups %v", got)
 				}
 			}
@@ -274,7 +274,7 @@ func TestPersistentVolumes(t *testing.T) {
 				t.Errorf("mounted %v", mounter.MountPoints)
 			}
 			if err := again.TearDown(t.Context(), pod.UID); err != nil ||
-				len(mounter.MountPoints) != 0 || len(again.pvcs.pods) != 0 {
+				len(mounter.MountPoints) != 0 || len(again.node.pvcs.pods) != 0 {
 				t.Errorf("%v; still mounted: %v", err, mounter.MountPoints)
 			}
 			if _, err := os.Stat(dir); err != nil {
@@ -324,7 +324,7 @@ func TestReadWriteOncePod(t *testing.T) {
 		first, second := podWith(pvcVolume("data")), podWith(pvcVolume("data"))
 		second.UID = "u2"
 		setUp(t, v, first)
-		again, err := New(alone(Config{Root: v.root, Mounter: mounter, PVCs: s}))
+		again, err := New(alone(Config{Root: v.node.root, Mounter: mounter, PVCs: s}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +342,7 @@ func TestReadWriteOncePod(t *testing.T) {
 		setUp(t, again, second)
 		s.volumes["pv"].Spec.AccessModes = append(s.volumes["pv"].Spec.AccessModes,
 			v1.ReadOnlyMany)
-		again.pvcs.pods = map[types.UID]map[string]BoundPVC{}
+		again.node.pvcs.pods = map[types.UID]map[string]BoundPVC{}
 		setUp(t, again, second)
 		setUp(t, again, first)
 	}
@@ -448,13 +448,13 @@ func TestMountIsMadeOnce(t *testing.T) {
 	for _, u := range []used{{volume: share, plugin: nfs()}, {plugin: locals(), pv: dir}} {
 		v, mounter := newVolumes(t, Config{})
 		pod := podWith(share)
-		podDir, err := v.podDir(pod.UID)
+		podDir, err := v.node.podDir(pod.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		looked := newTarget(pod, podDir, []used{u}, nil, u.place())
 		for range 2 {
-			if _, err := u.plugin.setUp(t.Context(), v, looked); err != nil {
+			if _, err := u.plugin.setUp(t.Context(), v.makers, looked); err != nil {
 				t.Error(err)
 			}
 		}

@@ -56,7 +56,7 @@ type boundPVCs struct {
 // missing: its PVCs are looked up again.
 func newBoundPVCs(l layout) (*boundPVCs, error) {
 	c := &boundPVCs{layout: l, pods: map[types.UID]map[string]BoundPVC{}}
-	uids, err := l.Orphans(nil)
+	uids, err := l.orphans(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const csiName = "kubernetes.io/csi"
 type csiDisks struct {
 	*node
 	mapped mapped
-	grower *grower
+	grower *Grower
 }
 
 // republishPeriod is how often volumes are published again if their drivers want that: about as often
@@ -37,16 +37,16 @@ func csiVolumes() plugin {
 		facts: csiFacts, recall: recallCSI, driver: csiDriver(),
 		held: &held{release: releaseCSI, leave: leaveOneCSI, known: isKnownToCSI, lost: isLostToCSI,
 			inside: csi.MountName},
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			err := v.csi.setUp(ctx, t, func(_ string, got csi.Result) error {
-				if got.Give && v.asRoot {
-					if err := v.cfg.giveToGroup(t); err != nil {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
+			err := m.csi.setUp(ctx, t, func(_ string, got csi.Result) error {
+				if got.Give && m.asRoot {
+					if err := m.cfg.giveToGroup(t); err != nil {
 						return err
 					}
 				}
 				return t.markReady()
 			})
-			if err == nil && v.cfg.isRenewed(t.used) {
+			if err == nil && m.cfg.isRenewed(t.used) {
 				return time.Now().Add(republishPeriod), nil
 			}
 			return time.Time{}, err
@@ -157,23 +157,23 @@ func isKnownToCSI(c Config, pod types.UID, name string) bool {
 func isLostToCSI(c Config, pod types.UID) bool { return c.CSI != nil && len(c.CSI.Lost(pod)) > 0 }
 
 // recallCSI tells what the volume is, as its driver knows it.
-func recallCSI(v *Volumes, pod *v1.Pod, uid types.UID, u used, from string) {
-	if v.cfg.CSI == nil {
+func recallCSI(m *makers, pod *v1.Pod, uid types.UID, u used, from string) {
+	if m.cfg.CSI == nil {
 		return
 	}
 	if of, err := u.csiVolume(pod); err == nil {
-		v.cfg.CSI.Recall(of, uid, from)
+		m.cfg.CSI.Recall(of, uid, from)
 	}
 }
 
 // releaseCSI has all volumes of the pod unpublished, each by itself.
-func releaseCSI(ctx context.Context, v *Volumes, pod types.UID) error {
-	return v.csi.leave(ctx, pod, func(csi.Use) bool { return true })
+func releaseCSI(ctx context.Context, m *makers, pod types.UID) error {
+	return m.csi.leave(ctx, pod, func(csi.Use) bool { return true })
 }
 
 // leaveOneCSI has one volume with a file system unpublished.
-func leaveOneCSI(ctx context.Context, v *Volumes, pod types.UID, name string) error {
-	return v.csi.leave(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
+func leaveOneCSI(ctx context.Context, m *makers, pod types.UID, name string) error {
+	return m.csi.leave(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
 }
 
 // leave has volumes of a pod unpublished. It waits for each driver at most unmountWait; a later

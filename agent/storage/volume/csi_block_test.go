@@ -43,7 +43,7 @@ func TestMeasureBlockDisk(t *testing.T) {
 	n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{
 		Unit: csipb.VolumeUsage_BYTES, Total: 100}}})
 	pods := []*v1.Pod{podWith("u")}
-	measure := func() Measured { return n.Measure(t.Context(), pods, func(string, time.Duration) {}) }
+	measure := func() Measured { return n.Meter.Measure(t.Context(), pods, func(string, time.Duration) {}) }
 	n.driver.Fault(csitest.Publish, csitest.Fault{Err: status.Error(codes.Internal, "not yet"), Count: 1})
 	if err := n.SetUp(t.Context(), pods[0]); err == nil {
 		t.Fatal("the fault did not come")
@@ -57,7 +57,7 @@ func TestMeasureBlockDisk(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	req := request[*csipb.NodeGetVolumeStatsRequest](n, csitest.Stats)
-	if want := filepath.Join(n.root, blockDir, "pv/dev/u"); req.GetVolumePath() != want {
+	if want := filepath.Join(n.node.root, blockDir, "pv/dev/u"); req.GetVolumePath() != want {
 		t.Errorf("asked about %s, want %s", req.GetVolumePath(), want)
 	}
 	tearDown(t, n, "u")
@@ -85,14 +85,14 @@ func TestBlockDisk(t *testing.T) {
 		n.data(blockDir+"/pv/data")); diff != "" {
 		t.Error(diff)
 	}
-	published, device := filepath.Join(n.root, want[2]), filepath.Join(n.root, want[7])
+	published, device := filepath.Join(n.node.root, want[2]), filepath.Join(n.node.root, want[7])
 	if to, err := os.Readlink(dir + "/volumeDevices/kubernetes.io~csi/pv"); err != nil || to != published {
 		t.Errorf("the pod has %s, %v", to, err)
 	}
-	if mounted, err := n.isMounted(device); !mounted || err != nil || !n.mapped.hasLoop(device) {
-		t.Errorf("mounted %t, %v, a loop device %t", mounted, err, n.mapped.hasLoop(device))
+	if mounted, err := n.node.isMounted(device); !mounted || err != nil || !n.makers.mapped.hasLoop(device) {
+		t.Errorf("mounted %t, %v, a loop device %t", mounted, err, n.makers.mapped.hasLoop(device))
 	}
-	devices, err := n.Devices(pod, &pod.Spec.Containers[0])
+	devices, err := n.Containers.Devices(pod, &pod.Spec.Containers[0])
 	if err != nil || len(devices) != 1 || devices[0].GetContainerPath() != "/dev/x" ||
 		devices[0].GetHostPath() != dir+"/volumeDevices/kubernetes.io~csi/pv" {
 		t.Errorf("devices %v, %v", devices, err)
@@ -101,7 +101,7 @@ func TestBlockDisk(t *testing.T) {
 	n.did("the second pod", csitest.Publish)
 	n.start() // files are all that is known
 	tearDown(t, n, "u")
-	if n.mapped.hasLoop(device) {
+	if n.makers.mapped.hasLoop(device) {
 		t.Error("there is still a loop device")
 	}
 	n.did("the first has gone", csitest.Unpublish)

@@ -147,7 +147,7 @@ func (n *telling) say(what string) {
 	n.history = append(n.history, "# "+what)
 	for _, call := range n.driver.Calls() {
 		text := strings.Join(strings.Fields(fmt.Sprint(call.Request)), " ")
-		n.history = append(n.history, call.RPC+" "+strings.ReplaceAll(text, n.root, ""))
+		n.history = append(n.history, call.RPC+" "+strings.ReplaceAll(text, n.node.root, ""))
 	}
 	n.driver.Forget()
 }
@@ -165,7 +165,7 @@ func (n *telling) look() {
 	n.history = append(n.history, fmt.Sprintf("in use %q", now))
 	var mounted []string
 	for _, m := range n.mounter.MountPoints {
-		mounted = append(mounted, "mounted "+strings.TrimPrefix(m.Path, n.root))
+		mounted = append(mounted, "mounted "+strings.TrimPrefix(m.Path, n.node.root))
 	}
 	slices.Sort(mounted)
 	n.history = append(n.history, mounted...)
@@ -174,11 +174,11 @@ func (n *telling) look() {
 // files notes all files, and what records say.
 func (n *telling) files() {
 	n.t.Helper()
-	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(n.node.root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		line := "file " + strings.TrimPrefix(path, n.root)
+		line := "file " + strings.TrimPrefix(path, n.node.root)
 		if d.Name() == "vol_data.json" {
 			text, err := os.ReadFile(path)
 			if err != nil {
@@ -215,7 +215,7 @@ func (n *telling) tell(damage func(root string)) []string {
 	}
 	n.say("pods run")
 	n.look()
-	damage(n.root)
+	damage(n.node.root)
 	n.blind = n.story.blind
 	n.pvcs.away = n.story.away
 	if n.story.reboot {
@@ -340,7 +340,7 @@ func TestRecordsCutAtEachLength(t *testing.T) {
 	n := newDisk(t, stages)
 	setUp(t, n.Volumes, diskPod("u"))
 	for _, dir := range []string{diskDir, publishDir} {
-		path := filepath.Join(n.root, dir, "vol_data.json")
+		path := filepath.Join(n.node.root, dir, "vol_data.json")
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

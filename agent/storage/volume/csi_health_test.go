@@ -29,7 +29,7 @@ func TestDiskHealth(t *testing.T) {
 		if want == nil {
 			all = map[types.UID]Health{}
 		}
-		if diff := cmp.Diff(all, n.Health(t.Context(), pods)); diff != "" {
+		if diff := cmp.Diff(all, n.Meter.Health(t.Context(), pods)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", what, diff)
 		}
 	}
@@ -51,7 +51,7 @@ func TestDiskHealth(t *testing.T) {
 		entry(csipb.VolumeHealthErrorType_INACCESSIBLE, strings.Repeat("r", 257), ""),
 		entry(csipb.VolumeHealthErrorType_INACCESSIBLE, "Gone", "")}
 	n.driver.Ill(ill, nil)
-	got := n.Health(t.Context(), pods)["u"]["v"]
+	got := n.Meter.Health(t.Context(), pods)["u"]["v"]
 	if len(got) != 3 || got[0] != (v1.VolumeHealthCondition{Status: v1.VolumeHealthDegraded, Reason: "Slow", Message: "one"}) ||
 		got[1].Status != v1.VolumeHealthDataLoss || len(got[1].Message) > 1024 || got[2].Status != v1.VolumeHealthInaccessible {
 		t.Errorf("got %+v", got)
@@ -66,12 +66,12 @@ func TestDiskHealth(t *testing.T) {
 	n.driver.Ill(nil, nil)
 	is("well again", Health{"v": nil})
 	pods = nil
-	if got := n.Health(t.Context(), pods); len(got) != 0 || len(n.healths.all) != 0 {
+	if got := n.Meter.Health(t.Context(), pods); len(got) != 0 || len(n.Meter.healths.all) != 0 {
 		t.Errorf("kept %v", got)
 	}
 	other := newDisk(t, stages)
 	setUp(t, other.Volumes, diskPod("u"))
-	if got := other.Health(t.Context(), []*v1.Pod{diskPod("u")}); len(got) != 0 || len(other.driver.Calls(csitest.VolumeHealth)) != 0 {
+	if got := other.Meter.Health(t.Context(), []*v1.Pod{diskPod("u")}); len(got) != 0 || len(other.driver.Calls(csitest.VolumeHealth)) != 0 {
 		t.Errorf("a driver that cannot say: %v", got)
 	}
 }

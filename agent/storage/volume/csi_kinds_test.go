@@ -73,7 +73,7 @@ func TestEphemeralDisk(t *testing.T) {
 		data["specVolID"] != "scratch" || data["volumeHandle"] != req.GetVolumeId() {
 		t.Errorf("recorded %v", data)
 	}
-	mounts, err := n.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+	mounts, err := n.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 	if err != nil || mounts[0].GetHostPath() != req.GetTargetPath() || !mounts[0].GetReadonly() {
 		t.Errorf("mounted %v, %v", mounts, err)
 	}
@@ -251,7 +251,7 @@ func TestDiskPublishedAgain(t *testing.T) {
 	if err := n.Update(t.Context(), pod); err == nil {
 		t.Error("no error")
 	}
-	if mounted, err := n.isMounted(filepath.Join(n.root, publishDir, "mount")); !mounted || err != nil {
+	if mounted, err := n.node.isMounted(filepath.Join(n.node.root, publishDir, "mount")); !mounted || err != nil {
 		t.Errorf("after that it is mounted: %t, %v", mounted, err)
 	}
 	if diff := cmp.Diff("pv", n.data(publishDir)["specVolID"]); diff != "" {
@@ -276,7 +276,7 @@ func TestDiskRecordsThatCannotBeRead(t *testing.T) {
 	n := newDisk(t, stages)
 	setUp(t, n.Volumes, diskPod("u"))
 	for _, at := range []string{"pods/x/volumes/kubernetes.io~csi/pv", "plugins/kubernetes.io/csi/d/s"} {
-		dir := filepath.Join(n.root, at)
+		dir := filepath.Join(n.node.root, at)
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ const diskName1 = "kubernetes.io/csi/disk.example.com^vol-1"
 func (n *diskNode) lose(paths ...string) {
 	n.t.Helper()
 	for _, path := range paths {
-		if err := os.Remove(filepath.Join(n.root, path)); err != nil {
+		if err := os.Remove(filepath.Join(n.node.root, path)); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestNothingIsUndoneBeforeItIsKnown(t *testing.T) {
 	if err := n.TearDown(t.Context(), "u"); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("the pod ends: %v", err)
 	}
-	if mounted, err := n.isMounted(filepath.Join(n.root, publishDir, "mount")); err != nil || !mounted {
+	if mounted, err := n.node.isMounted(filepath.Join(n.node.root, publishDir, "mount")); err != nil || !mounted {
 		t.Errorf("it is mounted: %t, %v", mounted, err)
 	}
 	if !n.mounts.MayHave(diskName1) || len(n.mounts.InUse()) != 1 {
@@ -130,12 +130,12 @@ func TestStagedVolumeLostForGood(t *testing.T) {
 	for range 2 {
 		n.mounts.Recognize([]string{"kubernetes.io/csi/disk.example.com^vol-2"})
 	}
-	file := filepath.Join(n.root, diskDir, "vol_data.json")
+	file := filepath.Join(n.node.root, diskDir, "vol_data.json")
 	if len(n.lost) != 1 || !strings.Contains(n.lost[0], file) || !strings.Contains(n.lost[0], filepath.Base(diskDir)) ||
 		!slices.Equal(n.mounts.Amiss(""), n.lost) {
 		t.Errorf("told %q, explained %q", n.lost, n.mounts.Amiss(""))
 	}
-	if mounted, err := n.isMounted(filepath.Join(n.root, diskDir, "globalmount")); !mounted || err != nil {
+	if mounted, err := n.node.isMounted(filepath.Join(n.node.root, diskDir, "globalmount")); !mounted || err != nil {
 		t.Errorf("mounted %t, %v", mounted, err)
 	}
 	n.did("nobody knows it")
@@ -185,7 +185,7 @@ func TestPublishedVolumeLostForGood(t *testing.T) {
 // Where a kubelet before 1.24 has staged a volume, it is known by its persistent volume's name.
 func TestVolumeStagedByAFormerKubelet(t *testing.T) {
 	n := newDisk(t, stages)
-	former := filepath.Join(n.root, "plugins/kubernetes.io/csi/pv/pv")
+	former := filepath.Join(n.node.root, "plugins/kubernetes.io/csi/pv/pv")
 	if err := os.MkdirAll(filepath.Join(former, "globalmount"), 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestLostRecordOfNetworkDisk(t *testing.T) {
 		const iface = "10.0.0.1:3260:pv"
 		write(t, filepath.Join(n.dir, "sys/class/iscsi_host/host9/device/session1/iscsi_session/session1/ifacename"), iface)
 		setUp(t, n.Volumes, podWith(pvcVolume("data")))
-		path := filepath.Join(n.root, "plugins/kubernetes.io/iscsi/iface-"+iface, diskName, "iscsi.json")
+		path := filepath.Join(n.node.root, "plugins/kubernetes.io/iscsi/iface-"+iface, diskName, "iscsi.json")
 		if err := damage(path); err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func TestMeasureDisk(t *testing.T) {
 	n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: usage})
 	var looked []string
 	measure := func() Measured {
-		return n.Measure(t.Context(), pods, func(by string, _ time.Duration) { looked = append(looked, by) })
+		return n.Meter.Measure(t.Context(), pods, func(by string, _ time.Duration) { looked = append(looked, by) })
 	}
 	got := measure()
 	want := diskusage.Room{Capacity: 100, Used: 60, Available: 40, Inodes: 10, InodesUsed: 6, InodesFree: 4}
@@ -56,7 +56,7 @@ func TestMeasureDisk(t *testing.T) {
 	}
 	other := newDisk(t, stages)
 	setUp(t, other.Volumes, pods[0])
-	if got := other.Measure(t.Context(), pods[:1], func(string, time.Duration) {
+	if got := other.Meter.Measure(t.Context(), pods[:1], func(string, time.Duration) {
 		t.Error("a driver that cannot measure was looked at")
 	}); len(got.Rooms) > 0 {
 		t.Errorf("got %+v", got.Rooms)
@@ -75,7 +75,7 @@ func TestMeasureOfInlineDisks(t *testing.T) {
 		CSI: &v1.CSIVolumeSource{Driver: csitest.Name}}}}
 	setUp(t, n.Volumes, inline)
 	looked := func(string, time.Duration) {}
-	got := n.Measure(t.Context(), []*v1.Pod{inline}, looked)
+	got := n.Meter.Measure(t.Context(), []*v1.Pod{inline}, looked)
 	if len(got.Rooms) != 1 || got.Rooms[0].PVC != "" || got.Rooms[0].Room.Capacity != 100 ||
 		got.Rooms[0].At.IsZero() || !slices.Equal(got.Rooms[0].Pods, []PodVolume{{"u", inline.Spec.Volumes[0].Name}}) {
 		t.Errorf("got %+v", got.Rooms)
@@ -96,7 +96,7 @@ func TestMeasureOfADriverThatHangs(t *testing.T) {
 		n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{
 			Unit: csipb.VolumeUsage_BYTES, Total: total}}})
 	}
-	measure := func() Measured { return n.Measure(t.Context(), pods, func(string, time.Duration) {}) }
+	measure := func() Measured { return n.Meter.Measure(t.Context(), pods, func(string, time.Duration) {}) }
 	said(100)
 	first := measure()
 	n.driver.Fault(csitest.Stats, csitest.Fault{Err: status.Error(codes.Unavailable, "away")})

@@ -101,7 +101,7 @@ func TestUnknownDiskIsUnpublished(t *testing.T) {
 	} {
 		n := newDisk(t, stages)
 		setUp(t, n.Volumes, diskPod("u"))
-		target := filepath.Join(n.root, publishDir, "mount")
+		target := filepath.Join(n.node.root, publishDir, "mount")
 		if !test.mounted {
 			if err := n.mounter.Unmount(target); err != nil {
 				t.Fatal(err)

@@ -50,7 +50,7 @@ func (n *diskNode) flags() (stage, publish []string) {
 
 func (n *diskNode) relabels(pod *v1.Pod) bool {
 	n.t.Helper()
-	mounts, err := n.Mounts(n.t.Context(), pod, &pod.Spec.Containers[0], Start{})
+	mounts, err := n.Containers.Mounts(n.t.Context(), pod, &pod.Spec.Containers[0], Start{})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestDiskStagedWithAnotherLabel(t *testing.T) {
 	n.driver.Forget()
 	n.pvcs.volumes["pv"].Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
 	other := labeledPod("w", "b")
-	n.Volumes.pvcs.forget("u") // as if a kubelet had set the pod up
+	n.Volumes.node.pvcs.forget("u") // as if a kubelet had set the pod up
 	err := n.SetUp(t.Context(), other)
 	const want = `waiting for unmount of volume "kubernetes.io/csi/disk.example.com^vol-1", because it is ` +
 		`already mounted to a different pod with a different SELinux label`

@@ -32,7 +32,7 @@ func (n *diskNode) stays(what string, called bool, of types.UID, want string) {
 func (n *diskNode) says(what string, of types.UID, want string) {
 	n.t.Helper()
 	said := strings.Join(n.mounts.Stuck(of), "\n")
-	if said = strings.ReplaceAll(said, n.root, "ROOT"); said != want {
+	if said = strings.ReplaceAll(said, n.node.root, "ROOT"); said != want {
 		n.t.Errorf("%s: it is said\n%s\nwant\n%s", what, said, want)
 	}
 }
@@ -63,7 +63,7 @@ func TestStuckVolume(t *testing.T) {
 	if pause := calls[1].Began.Sub(calls[0].Began); len(calls) != 2 || pause < 100*time.Millisecond {
 		t.Errorf("%d calls, after %v", len(calls), pause)
 	}
-	path := filepath.Join(n.root, publishDir, "mount")
+	path := filepath.Join(n.node.root, publishDir, "mount")
 	if err := errors.Join(n.mounter.Unmount(path), os.RemoveAll(path)); err != nil {
 		t.Fatal(err)
 	}
@@ -101,9 +101,9 @@ func TestStuckStage(t *testing.T) {
 	tearDown(t, n, "u")
 	n.eventually("what is said", func() bool { return len(n.mounts.Stuck("")) > 0 })
 	said := n.mounts.Stuck("")[0]
-	for _, want := range []string{"volume vol-1 of driver disk.example.com cannot be unstaged from " + n.root,
+	for _, want := range []string{"volume vol-1 of driver disk.example.com cannot be unstaged from " + n.node.root,
 		"times, at last: kubernetes.io/csi: attacher.UnmountDevice failed: rpc error: code = Internal desc = busy",
-		"; rmdir " + n.root} {
+		"; rmdir " + n.node.root} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it is said %q, want %q", said, want)
 		}

@@ -234,10 +234,10 @@ func (n *diskNode) unstaged() {
 // tree returns the files below a directory that begin like this, without temporary ones.
 func (n *diskNode) tree(below string) (out []string) {
 	n.t.Helper()
-	root := filepath.Join(n.root, below)
+	root := filepath.Join(n.node.root, below)
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err == nil && path != root {
-			out = append(out, strings.TrimPrefix(path, n.root+"/"))
+			out = append(out, strings.TrimPrefix(path, n.node.root+"/"))
 		}
 		return nil
 	})
@@ -249,7 +249,7 @@ func (n *diskNode) tree(below string) (out []string) {
 
 func (n *diskNode) data(dir string) (out map[string]string) {
 	n.t.Helper()
-	text, err := os.ReadFile(filepath.Join(n.root, dir, "vol_data.json"))
+	text, err := os.ReadFile(filepath.Join(n.node.root, dir, "vol_data.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &out)
 	}
@@ -311,7 +311,7 @@ func TestDisk(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, dir := range []string{diskDir, publishDir} {
-		info, err := os.Stat(filepath.Join(n.root, dir, "vol_data.json"))
+		info, err := os.Stat(filepath.Join(n.node.root, dir, "vol_data.json"))
 		if err != nil || info.Mode() != 0o644 {
 			t.Errorf("the record in %s: %v, %v", dir, info, err)
 		}
@@ -368,7 +368,7 @@ func TestDiskRequests(t *testing.T) {
 		!published.GetReadonly() || m.GetFsType() != "ext4" ||
 		!slices.Equal(m.GetMountFlags(), []string{"noatime"}) ||
 		published.GetStagingTargetPath() != staged.GetStagingTargetPath() ||
-		published.GetTargetPath() != filepath.Join(n.root, publishDir, "mount") ||
+		published.GetTargetPath() != filepath.Join(n.node.root, publishDir, "mount") ||
 		published.GetVolumeCapability().GetAccessMode().GetMode() !=
 			csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER {
 		t.Errorf("staged %v\npublished %v", staged, published)
@@ -555,7 +555,7 @@ func TestDiskIsTakenBackUntilItIs(t *testing.T) {
 		if at := cri.PausedUntil(err); err != nil && (at.IsZero() || time.Until(at) > time.Second) {
 			t.Errorf("it is to be tried again at %v: %v", at, err)
 		}
-		there, _ := n.isMounted(filepath.Join(n.root, publishDir, "mount"))
+		there, _ := n.node.isMounted(filepath.Join(n.node.root, publishDir, "mount"))
 		if err != nil != there {
 			t.Errorf("an error %v, mounted %t", err, there)
 		}

@@ -16,13 +16,13 @@ func csiBlocks() plugin {
 	return plugin{from: byPVCs, field: "csi", name: csiName, block: true,
 		facts: csiFacts, recall: recallCSI, driver: csiDriver(),
 		path: func(used) string { return "" },
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
 			link := t.place().device(t.podDir)
-			if v.csi.isMapped(t, link) {
+			if m.csi.isMapped(t, link) {
 				return time.Time{}, nil
 			}
-			return time.Time{}, v.csi.setUp(ctx, t, func(target string, _ csi.Result) error {
-				return v.csi.mapPublished(t, target, link)
+			return time.Time{}, m.csi.setUp(ctx, t, func(target string, _ csi.Result) error {
+				return m.csi.mapPublished(t, target, link)
 			})
 		}}
 }

@@ -20,7 +20,17 @@
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
 //
-// plugin.go has a table of the types of volumes; each type has a file.
+// plugin.go has a table of the types of volumes, with the verbs of their whole life; each type has a file.
+//
+//	Volumes       makes, updates and removes the volumes of a pod
+//	  Containers  what containers have of volumes
+//	  Records     what containers leave: termination messages, hooks that are not done
+//	  Meter       what room volumes of servers and drivers have, and how healthy they are
+//	  Grower      which volumes this node has grown (growth.go decides)
+//	  makers      what the verbs of the types work with
+//	  due         when files must be written again
+//	  operations  what was begun for pods, and what is counted of it
+//	  remains     what earlier runs left that no type knows
 //
 //	what the pod should have ---.
 //	                             reconcile -> steps: make, update, remove; each with its reason

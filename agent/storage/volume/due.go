@@ -11,9 +11,9 @@ import (
 )
 
 // due knows when the files of which pods must be written again. The agent loses it when it ends;
-// the next run compares all files once, and writes those that differ. The zero value is ready.
+// the next run compares all files once, and writes those that differ.
 type due struct {
-	// renews reports whether a volume of the pod is made again and again; nil: of none.
+	// renews reports whether a volume of the pod has to be made again although nothing changed.
 	renews func(pod *v1.Pod) bool
 
 	mu   sync.Mutex // guards pods
@@ -65,8 +65,8 @@ func (d *due) forget(uid types.UID) {
 	delete(d.pods, uid)
 }
 
-// Changed records that something changed that files of the pod are made of.
-func (d *due) Changed(uid types.UID) {
+// changed records that something changed that files of the pod are made of.
+func (d *due) changed(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p, ok := d.pods[uid]; ok {
@@ -74,13 +74,13 @@ func (d *due) Changed(uid types.UID) {
 	}
 }
 
-// Due returns when to call Update for the pod, maybe a time in the past; zero: not before something
+// at returns when to call Update for the pod, maybe a time in the past; zero: not before something
 // changes.
-func (d *due) Due(pod *v1.Pod, now time.Time) time.Time {
+func (d *due) at(pod *v1.Pod, now time.Time) time.Time {
 	if upToDate, again := d.ask(pod); upToDate {
 		return again
 	}
-	if !hasWritten(pod) && (d.renews == nil || !d.renews(pod)) {
+	if !hasWritten(pod) && !d.renews(pod) {
 		return time.Time{}
 	}
 	return now
@@ -107,8 +107,8 @@ func (c Config) isRenewed(u used) bool {
 	return u.plugin.driver != nil && u.plugin.driver.renewed(c, u)
 }
 
-// renews reports whether a volume of the pod is published again and again.
+// renews reports whether a volume of the pod is published again and again, or is to be recalled.
 func (n *node) renews(pod *v1.Pod) bool {
 	all, err := n.pvcs.usedNow(pod)
-	return err == nil && slices.ContainsFunc(all, n.cfg.isRenewed)
+	return err == nil && slices.ContainsFunc(all, n.cfg.isRenewed) || n.misses(pod)
 }

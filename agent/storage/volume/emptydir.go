@@ -35,18 +35,18 @@ func emptyDirs() plugin {
 			onDisk := u.volume.EmptyDir.Medium == v1.StorageMediumDefault
 			return facts{mounted: !onDisk, ordinary: onDisk}
 		},
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
 			source := *t.volume.EmptyDir
-			if !v.cfg.enabled(emptyDirModes) {
+			if !m.cfg.enabled(emptyDirModes) {
 				source.Mode = nil
 			}
 			began := time.Now()
-			err := v.makeEmptyDir(t, source)
+			err := m.makeEmptyDir(t, source)
 			if err == nil {
-				v.count(ctx, t)
+				m.count(ctx, t)
 			}
 			if groupOf(t.pod) != nil {
-				v.cfg.did(t.used, operation.ApplyAccess, began, err)
+				m.cfg.did(t.used, operation.ApplyAccess, began, err)
 			}
 			return time.Time{}, err
 		}}
@@ -54,12 +54,12 @@ func emptyDirs() plugin {
 
 // count has the kernel count what is written to an emptyDir on disk, if the pod has users of its
 // own: others could make the count wrong. Without the count, the meter has to walk the files.
-func (v *Volumes) count(ctx context.Context, t target) {
+func (n *node) count(ctx context.Context, t target) {
 	onDisk := t.volume.EmptyDir.Medium == v1.StorageMediumDefault
-	if v.cfg.Count == nil || !onDisk || !cri.OwnUsers(t.pod) {
+	if n.cfg.Count == nil || !onDisk || !cri.OwnUsers(t.pod) {
 		return
 	}
-	if err := v.cfg.Count(t.path()); err != nil {
+	if err := n.cfg.Count(t.path()); err != nil {
 		klog.FromContext(ctx).Info("The kernel does not count what is in a volume",
 			"pod", klog.KObj(t.pod), "volume", t.volume.Name, "err", err)
 	}
@@ -75,7 +75,7 @@ func defaulted(volume v1.Volume) v1.Volume {
 
 // makeEmptyDir makes a directory that begins empty, with memory or huge pages mounted on it if the
 // medium says so. It completes what an earlier try left.
-func (v *Volumes) makeEmptyDir(t target, source v1.EmptyDirVolumeSource) error {
+func (n *node) makeEmptyDir(t target, source v1.EmptyDirVolumeSource) error {
 	path := t.path()
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return fmt.Errorf("create emptyDir: %w", err)
@@ -84,12 +84,12 @@ func (v *Volumes) makeEmptyDir(t target, source v1.EmptyDirVolumeSource) error {
 		return fmt.Errorf("create emptyDir: %w", err)
 	}
 	if source.Medium != v1.StorageMediumDefault && !t.have.mounted {
-		allocatable := v.cfg.Facts().Allocatable
-		if err := v.mountMedium(t.pod, source, path, allocatable.Memory().Value()); err != nil {
+		allocatable := n.cfg.Facts().Allocatable
+		if err := n.mountMedium(t.pod, source, path, allocatable.Memory().Value()); err != nil {
 			return err
 		}
 	}
-	if err := own(t.pod, path, modeOf(source.Mode), v.asRoot); err != nil {
+	if err := own(t.pod, path, modeOf(source.Mode), n.asRoot); err != nil {
 		return err
 	}
 	return t.markReady()

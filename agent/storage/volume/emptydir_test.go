@@ -158,7 +158,7 @@ func TestFailedMountIsTriedAgain(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
-	v.mounter = fake
+	v.node.mounter = fake
 	setUp(t, v, pod)
 	if got := mediums(fake); len(got) != 1 {
 		t.Errorf("mounted: %q", got)
@@ -177,7 +177,7 @@ func TestTmpfsForReal(t *testing.T) {
 		mount.NewWithoutSystemd("").(*mount.Mounter)}})
 	pod := podWith(empty("v", "Memory"))
 	pod.Spec.Volumes[0].EmptyDir.SizeLimit = ptr.To(resource.MustParse("1Mi"))
-	dir := emptyDirPath(filepath.Join(v.root, "pods", "u"), "v")
+	dir := emptyDirPath(filepath.Join(v.node.root, "pods", "u"), "v")
 	t.Cleanup(func() {
 		// Whatever went wrong, no mount may outlive the test.
 		for unix.Unmount(dir, unix.MNT_DETACH) == nil {
@@ -197,7 +197,7 @@ func TestTmpfsForReal(t *testing.T) {
 	if err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
 		t.Errorf("its mode is %v, %v; want all rights, and sticky", info.Mode(), err)
 	}
-	mounts, err := v.mountsBelow(v.root)
+	mounts, err := v.node.mountsBelow(v.node.root)
 	if err != nil || len(mounts) != 1 {
 		t.Errorf("mounted: %q, %v; want it once", mounts, err)
 	}
@@ -205,10 +205,10 @@ func TestTmpfsForReal(t *testing.T) {
 	if err := v.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
-	if mounts, err = v.mountsBelow(v.root); err != nil || len(mounts) != 0 {
+	if mounts, err = v.node.mountsBelow(v.node.root); err != nil || len(mounts) != 0 {
 		t.Errorf("still mounted: %q, %v", mounts, err)
 	}
-	if got := tree(t, filepath.Join(v.root, "pods")); len(got) > 0 {
+	if got := tree(t, filepath.Join(v.node.root, "pods")); len(got) > 0 {
 		t.Errorf("left behind: %q", got)
 	}
 }

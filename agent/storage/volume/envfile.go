@@ -16,7 +16,7 @@ import (
 // EnvFile reads a file of environment variables in a volume of the pod. SetUp must have succeeded.
 // Containers write there: links may not leave the volume, and only a regular file is opened for
 // reading, so that nothing blocks.
-func (c containers) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
+func (c Containers) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
 	all, err := c.pvcs.usedNow(pod)
 	if err != nil {
 		return nil, err

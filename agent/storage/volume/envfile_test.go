@@ -39,7 +39,7 @@ func TestEnvFile(t *testing.T) {
 		"none": "no such file", "out": "invalid cross-device link", "../files/good": "cross-device",
 		"pipe": "not a regular file", ".": "not a regular file", "long": "more than 65536 bytes",
 	} {
-		got, err := v.EnvFile(pod, "files", path)
+		got, err := v.Containers.EnvFile(pod, "files", path)
 		switch {
 		case want == "" && (err != nil || string(got) != "A='b'\n"):
 			t.Errorf("%s: %q, %v", path, got, err)
@@ -48,7 +48,7 @@ func TestEnvFile(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"unused", "unknown"} {
-		if _, err := v.EnvFile(pod, name, "good"); err == nil ||
+		if _, err := v.Containers.EnvFile(pod, name, "good"); err == nil ||
 			!strings.Contains(err.Error(), "cannot find the volume") {
 			t.Errorf("volume %s: %v", name, err)
 		}

@@ -12,15 +12,15 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
-// grower has drivers grow volumes, and knows what this node has grown.
-type grower struct {
+// Grower has drivers grow volumes, and knows what this node has grown.
+type Grower struct {
 	*node
 	known growths
 }
 
 // Grow has the file systems of volumes expanded that were made larger, for pods that run. A driver
 // that hangs keeps only its own volumes; the rest goes on with the next call.
-func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
+func (r *Grower) Grow(ctx context.Context, pods []*v1.Pod) error {
 	if r.cfg.PVCs == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
 }
 
 // growLater begins to grow a volume if it must, and waits for that only a moment.
-func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
+func (r *Grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 	pvc, err := r.cfg.PVCs.PVC(ctx, pod.Namespace, u.pvc)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ type growing struct {
 }
 
 // grow grows a volume if it must. fresh: the volume is being set up.
-func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
+func (r *Grower) grow(ctx context.Context, g growing, fresh bool) error {
 	g.was = r.known.of(g.pv.Name, g.pvc.Status.Capacity[v1.ResourceStorage])
 	if g.to = growthOf(g.pvc, g.pv, g.was); g.to == (growth{}) {
 		return nil
@@ -105,7 +105,7 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 }
 
 // tellGrown writes into the PVC what came of its growth, and sends events.
-func (r *grower) tellGrown(ctx context.Context, g growing, said operation.Growth, err error) error {
+func (r *Grower) tellGrown(ctx context.Context, g growing, said operation.Growth, err error) error {
 	to, other := g.to, g.pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	var now *v1.PersistentVolumeClaim
 	switch {
@@ -137,7 +137,7 @@ func (r *grower) tellGrown(ctx context.Context, g growing, said operation.Growth
 }
 
 // tellGrowth sends an event about a pod and its PVC, in the kubelet's form.
-func (r *grower) tellGrowth(g growing, eventType, reason, what, how string) {
+func (r *Grower) tellGrowth(g growing, eventType, reason, what, how string) {
 	message := fmt.Sprintf("%s for volume %q %s", what, g.pv.Name, how)
 	r.cfg.Tell(g.pod, eventType, reason, message)
 	r.cfg.Tell(g.pvc, eventType, reason, message)

@@ -113,7 +113,7 @@ func TestDiskGrows(t *testing.T) {
 		n, events := growingDisk(t, tracked)
 		pods := []*v1.Pod{diskPod("u")}
 		for range 2 {
-			if err := n.Grow(t.Context(), pods); err != nil {
+			if err := n.Grower.Grow(t.Context(), pods); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,7 +136,7 @@ func TestDiskGrows(t *testing.T) {
 func TestDiskGrowsRequest(t *testing.T) {
 	n, _ := growingDisk(t, true)
 	var req *csipb.NodeExpandVolumeRequest
-	if err := n.Grow(t.Context(), []*v1.Pod{diskPod("u")}); err != nil {
+	if err := n.Grower.Grow(t.Context(), []*v1.Pod{diskPod("u")}); err != nil {
 		t.Fatal(err)
 	}
 	req = request[*csipb.NodeExpandVolumeRequest](n, csitest.Expand)
@@ -167,7 +167,7 @@ func TestDiskThatDoesNotGrow(t *testing.T) {
 		n, events := growingDisk(t, true)
 		n.driver.Fault(csitest.Expand, csitest.Fault{Err: status.Error(test.code, "no room")})
 		for i := range 2 {
-			err := n.Grow(t.Context(), []*v1.Pod{diskPod("u")})
+			err := n.Grower.Grow(t.Context(), []*v1.Pod{diskPod("u")})
 			if fails := test.event && i < test.calls; (err != nil) != fails {
 				t.Errorf("%s: try %d: %v", name, i, err)
 			}

@@ -15,7 +15,7 @@ type Health map[string][]v1.VolumeHealthCondition
 // Health has drivers asked for the health of their persistent volumes that pods have, or tried to have
 // in this run of the agent. It waits a moment for each volume; without an answer of its driver, a volume keeps
 // its last conditions. Call it from one goroutine.
-func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
+func (m *Meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
 	out := map[types.UID]Health{}
 	var looks []reading[[]v1.VolumeHealthCondition]
 	about := map[string]PodVolume{}

@@ -18,7 +18,7 @@ import (
 // succeeded yet. The next run of the agent learns it from there.
 const hookFile = "post-start"
 
-func (r records) hookFile(uid types.UID, container string) (string, error) {
+func (r Records) hookFile(uid types.UID, container string) (string, error) {
 	if err := component("container", container); err != nil {
 		return "", err
 	}
@@ -28,7 +28,7 @@ func (r records) hookFile(uid types.UID, container string) (string, error) {
 
 // HookPends records that this attempt's postStart hook must run; call it before the container
 // starts.
-func (r records) HookPends(uid types.UID, container string, attempt uint32) error {
+func (r Records) HookPends(uid types.UID, container string, attempt uint32) error {
 	path, err := r.hookFile(uid, container)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), dirMode)
@@ -44,7 +44,7 @@ func (r records) HookPends(uid types.UID, container string, attempt uint32) erro
 }
 
 // HookDone records that the container's postStart hook has succeeded.
-func (r records) HookDone(uid types.UID, container string) error {
+func (r Records) HookDone(uid types.UID, container string) error {
 	path, err := r.hookFile(uid, container)
 	if err == nil {
 		err = files.Remove(path)
@@ -58,7 +58,7 @@ func (r records) HookDone(uid types.UID, container string) error {
 
 // HooksPending returns the attempts, by container, whose postStart hooks an earlier run of the
 // agent did not finish. A record that cannot be read counts as none.
-func (r records) HooksPending(pod *v1.Pod) map[string]uint32 {
+func (r Records) HooksPending(pod *v1.Pod) map[string]uint32 {
 	var out map[string]uint32
 	for c := range podspec.Containers(pod) {
 		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {

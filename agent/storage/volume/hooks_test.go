@@ -26,22 +26,22 @@ func TestHooksPending(t *testing.T) {
 	}
 	v := open()
 	for name, attempt := range map[string]uint32{"a": 0, "b": 7, "c": 1} {
-		if err := v.HookPends("u", name, attempt); err != nil {
+		if err := v.Records.HookPends("u", name, attempt); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := open().HooksPending(pod); len(got) != 2 || got["a"] != 0 || got["b"] != 7 {
+	if got := open().Records.HooksPending(pod); len(got) != 2 || got["a"] != 0 || got["b"] != 7 {
 		t.Errorf("pending %v", got)
 	}
 	for range 2 {
-		if err := v.HookDone("u", "b"); err != nil {
+		if err := v.Records.HookDone("u", "b"); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := open().HooksPending(pod); len(got) != 1 {
+	if got := open().Records.HooksPending(pod); len(got) != 1 {
 		t.Errorf("pending %v", got)
 	}
-	if err := v.HookPends("u", "..", 0); err == nil {
+	if err := v.Records.HookPends("u", "..", 0); err == nil {
 		t.Error("a container may be named ..")
 	}
 }

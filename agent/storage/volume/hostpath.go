@@ -19,8 +19,8 @@ func hostPaths() plugin {
 		from:  inPods | byPVCs,
 		field: "hostPath", // its files keep the host's SELinux label
 		name:  "kubernetes.io/host-path",
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.calls.do(ctx, "look at "+t.path(), func() error {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
+			return time.Time{}, m.calls.do(ctx, "look at "+t.path(), func() error {
 				return checkHostPath(hostSource(t.used))
 			})
 		},

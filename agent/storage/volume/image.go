@@ -14,7 +14,7 @@ import (
 func images() plugin {
 	return plugin{
 		from: inPods, field: "image", name: "kubernetes.io/image", relabel: true,
-		setUp: func(context.Context, *Volumes, target) (time.Time, error) {
+		setUp: func(context.Context, *makers, target) (time.Time, error) {
 			return time.Time{}, nil
 		},
 		path:  func(used) string { return "" },

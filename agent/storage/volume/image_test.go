@@ -17,7 +17,7 @@ func TestImageMount(t *testing.T) {
 		pod := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
 			Image: &v1.ImageVolumeSource{Reference: "data:1"}}})
 		pod.Annotations = map[string]string{"a": "b"}
-		mounts, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{
+		mounts, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{
 			Images: map[string]string{"v": "sha256:d"}, ImageHandler: handler})
 		want := []*runtimeapi.Mount{{ContainerPath: "/v", Readonly: true, SelinuxRelabel: true,
 			Image: &runtimeapi.ImageSpec{Image: "sha256:d", UserSpecifiedImage: "data:1",

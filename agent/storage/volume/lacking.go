@@ -29,7 +29,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 		return false, err
 	}
 	known, failed, unsure := map[string]BoundPVC{}, notProcessed{}, notProcessed{}
-	answers := v.cfg.ask(ctx, pod, all)
+	answers := v.node.cfg.ask(ctx, pod, all)
 	for i, u := range all {
 		if u.pvc == "" {
 			continue
@@ -51,14 +51,14 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 	bound, errs := withPVCs(all, known)
 	var away []error
 	for _, u := range bound {
-		if err := v.cfg.persistentFits(u); err != nil {
+		if err := v.node.cfg.persistentFits(u); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if u.plugin.driver == nil {
 			continue
 		}
-		err := u.plugin.driver.lacks(ctx, v.cfg, pod, u)
+		err := u.plugin.driver.lacks(ctx, v.node.cfg, pod, u)
 		if operation.IsUnanswered(err) {
 			away = append(away, u.failed(err))
 		} else if err != nil {

@@ -39,8 +39,8 @@ func (l layout) podDir(uid types.UID) (string, error) {
 	return filepath.Join(l.root, podsDir, string(uid)), nil
 }
 
-// Orphans returns the pods that have a directory and are not in live, ascending.
-func (l layout) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
+// orphans returns the pods that have a directory and are not in live, ascending.
+func (l layout) orphans(live sets.Set[types.UID]) ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(l.root, podsDir))
 	if err != nil {
 		return nil, fmt.Errorf("list directories of pods: %w", err)

@@ -41,10 +41,10 @@ func IsUsual(err error) bool {
 // kubelet does, it leaves it to others to make the pod anew, maybe on a node with room.
 func (v *Volumes) limit(pod *v1.Pod, err error) {
 	full := fullness(err)
-	if full == nil || !full.Lasts() || v.cfg.Limit == nil || !v.operations.refuse(pod.UID) {
+	if full == nil || !full.Lasts() || v.node.cfg.Limit == nil || !v.operations.refuse(pod.UID) {
 		return
 	}
-	v.cfg.Limit(pod, Limit(err))
+	v.node.cfg.Limit(pod, Limit(err))
 }
 
 // Limit says in the kubelet's words that the node takes no more volumes of a driver, if that is among

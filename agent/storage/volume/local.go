@@ -23,27 +23,27 @@ func locals() plugin {
 	return plugin{from: byPVCs, field: "local", name: localName, relabel: true,
 		facts: func(used) facts { return facts{mounted: true} },
 		stage: &stage{
-			do: func(v *Volumes, t target) error {
-				err := v.devices.stage(t)
-				v.cfg.tellMismatch(t, err)
+			do: func(m *makers, t target) error {
+				err := m.devices.stage(t)
+				m.cfg.tellMismatch(t, err)
 				return err
 			},
-			undo: func(ctx context.Context, v *Volumes, volume string) error {
-				return v.devices.unstage(ctx, volume)
+			undo: func(ctx context.Context, m *makers, volume string) error {
+				return m.devices.unstage(ctx, volume)
 			},
 		},
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.foreign(ctx, t, func() error {
-				shared := v.pvcs.elsewhere(t.pod.UID, t.pv.Name)
-				if err := staged(ctx, v, t, v.devices.bind); err != nil {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
+			return time.Time{}, m.foreign(ctx, t, func() error {
+				shared := m.pvcs.elsewhere(t.pod.UID, t.pv.Name)
+				if err := m.staged(ctx, t, m.devices.bind); err != nil {
 					return err
 				}
 				if shared {
-					v.cfg.tellShared(t)
+					m.cfg.tellShared(t)
 				}
 				// The first pod has given the volume to its group.
-				if !shared && !t.readOnly && v.asRoot {
-					if err := v.cfg.giveToGroup(t); err != nil {
+				if !shared && !t.readOnly && m.asRoot {
+					if err := m.cfg.giveToGroup(t); err != nil {
 						return err
 					}
 				}

@@ -55,8 +55,8 @@ func (m Measured) ByPod() map[types.UID][]PodRoom {
 	return out
 }
 
-// meter measures volumes, and has what was measured last.
-type meter struct {
+// Meter measures volumes, and has what was measured last.
+type Meter struct {
 	*node
 	due     *due // with the pods whose drivers may be asked for the health of their volumes
 	rooms   rooms
@@ -66,7 +66,7 @@ type meter struct {
 // Measure counts the volumes of the pods and measures those that others serve, each once. A volume
 // whose file system or driver does not answer keeps what was measured last, for some time. Measure
 // calls looked for each answer with the method and the time taken, maybe after it has returned.
-func (m *meter) Measure(ctx context.Context, pods []*v1.Pod,
+func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(by string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
 	var looks []reading[diskusage.Room]
@@ -142,7 +142,7 @@ func (u used) isMeasured() bool {
 }
 
 // lookAt says how to measure a volume of a pod, which is the same volume for all pods with its PVC.
-func (m *meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
+func (m *Meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
 	out := reading[diskusage.Room]{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
 	if u.pvc != "" {
 		out.key = "pv " + u.pv.Name

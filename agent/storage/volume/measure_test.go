@@ -26,7 +26,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	looked := map[string]int{}
-	got := v.Measure(t.Context(), pods, func(by string, _ time.Duration) { looked[by]++ })
+	got := v.Meter.Measure(t.Context(), pods, func(by string, _ time.Duration) { looked[by]++ })
 	desired := map[string]int{"kubernetes.io/empty-dir": 3, "kubernetes.io/host-path": 3,
 		"kubernetes.io/configmap": 3, "kubernetes.io/local-volume": 2}
 	actual := map[string]int{"kubernetes.io/empty-dir": 2, "kubernetes.io/host-path": 2,

@@ -31,15 +31,15 @@ type Start struct {
 	ImageHandler string
 }
 
-// containers gives containers what they have of their pods' volumes, and keeps what they leave.
-type containers struct {
+// Containers gives containers what they have of their pods' volumes.
+type Containers struct {
 	*node
-	records
+	records Records
 }
 
 // Mounts prepares and returns the container's mounts: its volumes, /etc/hosts unless a volume is
 // mounted there, and an empty termination message file. SetUp must have succeeded.
-func (c containers) Mounts(
+func (c Containers) Mounts(
 	ctx context.Context, pod *v1.Pod, container *v1.Container, start Start,
 ) ([]*runtimeapi.Mount, error) {
 	if err := check(pod); err != nil {
@@ -73,7 +73,7 @@ func (c containers) Mounts(
 			return nil, fmt.Errorf("container %q: %w", container.Name, err)
 		}
 	}
-	if err := own(c.terminationMount(pod, container, start.Attempt)); err != nil {
+	if err := own(c.records.terminationMount(pod, container, start.Attempt)); err != nil {
 		return nil, fmt.Errorf("container %q: %w", container.Name, err)
 	}
 	return out, nil
@@ -109,7 +109,7 @@ func (m mounting) find(name string) (used, error) {
 	return used{}, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")
 }
 
-func (c containers) volumeMount(
+func (c Containers) volumeMount(
 	ctx context.Context, m mounting, index int, start Start,
 ) (*runtimeapi.Mount, error) {
 	wanted := m.container.VolumeMounts[index]

@@ -34,7 +34,7 @@ func TestMounts(t *testing.T) {
 		},
 	}
 	dir := setUp(t, v, pod)
-	got, err := v.Mounts(t.Context(), pod, container, Start{Attempt: 3,
+	got, err := v.Containers.Mounts(t.Context(), pod, container, Start{Attempt: 3,
 		PodIPs: []string{"10.0.0.7"}, RecursiveReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestMountsRefuses(t *testing.T) {
 			setUp(t, v, pod)
 			tt.mount.MountPath = "/m"
 			pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{tt.mount}
-			_, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Env: []*runtimeapi.KeyValue{
+			_, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Env: []*runtimeapi.KeyValue{
 				{Key: "UP", Value: []byte("..")}, {Key: "EMPTY"},
 			}})
 			if err == nil || !strings.Contains(err.Error(), tt.want) ||
@@ -122,7 +122,7 @@ func TestIfPossibleWithoutSupport(t *testing.T) {
 	m := &pod.Spec.Containers[0].VolumeMounts[0]
 	m.ReadOnly, m.RecursiveReadOnly = true, ptr.To(v1.RecursiveReadOnlyIfPossible)
 	setUp(t, v, pod)
-	got, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+	got, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 	if err != nil || len(got) != 1 || !got[0].Readonly || got[0].RecursiveReadOnly {
 		t.Errorf("got %v, %v; want one plain read-only mount", got, err)
 	}
@@ -160,7 +160,7 @@ func TestHosts(t *testing.T) {
 			tt.spec.Containers = pod.Spec.Containers
 			pod.Spec = tt.spec
 			dir := setUp(t, v, pod)
-			got, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{PodIPs: tt.ips})
+			got, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{PodIPs: tt.ips})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +185,7 @@ func TestHostsOfTheUser(t *testing.T) {
 	pod := podWith(host("mine", "/etc/hosts", ""))
 	pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/etc//hosts"
 	setUp(t, v, pod)
-	got, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{PodIPs: []string{"10.0.0.7"}})
+	got, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{PodIPs: []string{"10.0.0.7"}})
 	if err != nil || len(got) != 1 || got[0].HostPath != "/etc/hosts" {
 		t.Errorf("got %v, %v; want the user's file only", got, err)
 	}
@@ -198,7 +198,7 @@ func TestHostsWrittenInPlace(t *testing.T) {
 	path := filepath.Join(setUp(t, v, pod), "etc-hosts")
 	start := func(ip string) {
 		t.Helper()
-		_, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{PodIPs: []string{ip}})
+		_, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{PodIPs: []string{ip}})
 		if err != nil {
 			t.Fatal(err)
 		}

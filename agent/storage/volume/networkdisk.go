@@ -44,7 +44,7 @@ func newHostDisks(n *node, d *onDevices, m mapped) hostDisks {
 }
 
 // Disks returns the disks of iSCSI and Fibre Channel of the node.
-func (d hostDisks) Disks() *scsi.Disks { return d.scsi }
+func (v *Volumes) Disks() *scsi.Disks { return v.makers.disks.scsi }
 
 // deviceMounts mounts file systems on devices.
 type deviceMounts struct{ *onDevices }
@@ -85,21 +85,21 @@ func networkDisks(p plugin, disks networkType) plugin {
 	p.from, p.relabel, p.recall = inPods|byPVCs, true, disks.recall
 	name := p.name
 	p.held = &held{
-		release: func(ctx context.Context, v *Volumes, pod types.UID) error {
-			return v.hostDisks.leaveDisks(ctx, pod, func(h scsi.Held) bool { return h.Kind == name })
+		release: func(ctx context.Context, m *makers, pod types.UID) error {
+			return m.disks.leaveDisks(ctx, pod, func(h scsi.Held) bool { return h.Kind == name })
 		},
-		leave: func(ctx context.Context, v *Volumes, pod types.UID, volume string) error {
-			return v.hostDisks.leaveDisks(ctx, pod, func(h scsi.Held) bool {
+		leave: func(ctx context.Context, m *makers, pod types.UID, volume string) error {
+			return m.disks.leaveDisks(ctx, pod, func(h scsi.Held) bool {
 				return h.Kind == name && h.Volume == volume
 			})
 		},
 	}
-	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
-		of, err := disks.request(ctx, v.cfg.Disks, t)
+	p.setUp = func(ctx context.Context, m *makers, t target) (again time.Time, err error) {
+		of, err := disks.request(ctx, m.cfg.Disks, t)
 		if err != nil {
 			return again, err
 		}
-		return again, v.hostDisks.setUpDisk(ctx, t, of)
+		return again, m.disks.setUpDisk(ctx, t, of)
 	}
 	return p
 }
@@ -108,20 +108,20 @@ func networkDisks(p plugin, disks networkType) plugin {
 func networkBlocks(p plugin, disks networkType) plugin {
 	p.from, p.block, p.recall = byPVCs, true, disks.recall
 	p.path = func(used) string { return "" }
-	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
-		of, err := disks.request(ctx, v.cfg.Disks, t)
+	p.setUp = func(ctx context.Context, m *makers, t target) (again time.Time, err error) {
+		of, err := disks.request(ctx, m.cfg.Disks, t)
 		if err != nil {
 			return again, err
 		}
-		return again, v.hostDisks.setUpDevice(ctx, t, of)
+		return again, m.disks.setUpDevice(ctx, t, of)
 	}
 	return p
 }
 
 // recall tells what disk a pod has.
-func (n networkType) recall(v *Volumes, _ *v1.Pod, pod types.UID, u used, _ string) {
+func (n networkType) recall(m *makers, _ *v1.Pod, pod types.UID, u used, _ string) {
 	disk, err := n.known(u)
-	podDir, dirErr := v.podDir(pod)
+	podDir, dirErr := m.podDir(pod)
 	if err != nil || dirErr != nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (n networkType) recall(v *Volumes, _ *v1.Pod, pod types.UID, u used, _ stri
 		r.Volume, at = u.place().name, u.place().in(podDir)
 	}
 	_, err = os.Lstat(at)
-	v.hostDisks.scsi.Recall(r, u.plugin.block && err == nil)
+	m.disks.scsi.Recall(r, u.plugin.block && err == nil)
 }
 
 // setUpDisk has the disk attached and mounted, and mounts it for the pod.

@@ -90,7 +90,7 @@ func (n *san) start() {
 	n.t.Helper()
 	c := n.config
 	if n.Volumes != nil {
-		c.Root = n.root
+		c.Root = n.node.root
 	} else {
 		c.Root = filepath.Join(n.dir, "root")
 	}
@@ -98,7 +98,7 @@ func (n *san) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	v.devices.format = func(source, target, fstype string, options []string) error {
+	v.makers.devices.format = func(source, target, fstype string, options []string) error {
 		return n.mounter.Mount(source, target, fstype, options)
 	}
 	n.Volumes = v
@@ -125,7 +125,7 @@ func (n *san) shows(want ...string) {
 	var got []string
 	for _, m := range n.mounter.MountPoints {
 		if m.Device == n.device {
-			got = append(got, strings.TrimPrefix(m.Path, n.root+"/")+" "+strings.Join(m.Opts, ","))
+			got = append(got, strings.TrimPrefix(m.Path, n.node.root+"/")+" "+strings.Join(m.Opts, ","))
 		}
 	}
 	slices.Sort(got)
@@ -157,7 +157,7 @@ func TestNetworkDisks(t *testing.T) {
 	setUp(t, n.Volumes, pod)
 	n.shows(global+" noatime", "pods/u/volumes/kubernetes.io~iscsi/pv bind,noatime",
 		"pods/u2/volumes/kubernetes.io~iscsi/own bind,ro")
-	mounts, err := n.Mounts(t.Context(), inline, &inline.Spec.Containers[0], Start{})
+	mounts, err := n.Containers.Mounts(t.Context(), inline, &inline.Spec.Containers[0], Start{})
 	if err != nil || !mounts[0].GetReadonly() || !strings.HasSuffix(mounts[0].GetHostPath(), "/kubernetes.io~iscsi/own") {
 		t.Errorf("the container mounts %v, %v", mounts, err)
 	}
@@ -172,7 +172,7 @@ func TestNetworkDisks(t *testing.T) {
 	n.tearDown("u2")
 	n.shows()
 	for _, path := range []string{"plugins/kubernetes.io/iscsi/iface-default", "pods/u", "pods/u2"} {
-		if _, err := os.Lstat(filepath.Join(n.root, path)); !os.IsNotExist(err) {
+		if _, err := os.Lstat(filepath.Join(n.node.root, path)); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", path, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestFailuresOfNetworkDisks(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	n = newSAN(t, lun())
-	n.devices.format = func(string, string, string, []string) error {
+	n.makers.devices.format = func(string, string, string, []string) error {
 		return mount.NewMountError(mount.FilesystemMismatch, "wrong fs type")
 	}
 	err = n.SetUp(t.Context(), podWith(pvcVolume("data")))
@@ -276,19 +276,19 @@ func TestNetworkBlocks(t *testing.T) {
 		c := &pod.Spec.Containers[0]
 		c.VolumeDevices, c.VolumeMounts = []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}, nil
 		dir := setUp(t, n.Volumes, pod)
-		file := filepath.Join(n.root, "plugins/kubernetes.io/iscsi/volumeDevices/iface-default", diskName, "u")
+		file := filepath.Join(n.node.root, "plugins/kubernetes.io/iscsi/volumeDevices/iface-default", diskName, "u")
 		if to, err := os.Readlink(dir + "/volumeDevices/kubernetes.io~iscsi/pv"); err != nil || to != n.device {
 			t.Errorf("the pod has %s, %v", to, err)
 		}
-		if mounted, err := n.isMounted(file); !mounted || err != nil {
+		if mounted, err := n.node.isMounted(file); !mounted || err != nil {
 			t.Errorf("mounted %t, %v", mounted, err)
 		}
-		if n.mapped.hasLoop(file) == false {
+		if n.makers.mapped.hasLoop(file) == false {
 			t.Error("no loop device keeps it open")
 		}
 		before := len(n.ran)
 		setUp(t, n.Volumes, pod)
-		devices, err := n.Devices(pod, c)
+		devices, err := n.Containers.Devices(pod, c)
 		if err != nil || len(devices) != 1 || devices[0].GetPermissions() != "mrw" || len(n.ran) != before {
 			t.Errorf("devices %v, %v; ran %q", devices, err, n.ran[before:])
 		}
@@ -297,7 +297,7 @@ func TestNetworkBlocks(t *testing.T) {
 		}
 		n.tearDown("u")
 		n.shows()
-		if n.mapped.hasLoop(file) {
+		if n.makers.mapped.hasLoop(file) {
 			t.Error("there is still a loop device")
 		}
 		if _, err := os.Lstat(filepath.Dir(file)); !os.IsNotExist(err) {
@@ -321,7 +321,7 @@ func TestLabeledNetworkDisks(t *testing.T) {
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1"}}
 	setUp(t, n.Volumes, pod)
 	n.shows(global+` context="files:s0:c1"`, "pods/u/volumes/kubernetes.io~iscsi/pv bind")
-	mounts, err := n.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+	mounts, err := n.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 	if err != nil || mounts[0].GetSelinuxRelabel() {
 		t.Errorf("the runtime is to label %v, %v", mounts, err)
 	}

@@ -14,9 +14,9 @@ func nfs() plugin {
 			// The PVC says whether a pod has it read-only, not the persistent volume.
 			return facts{mounted: true, served: true, readOnly: u.pv == nil && u.volume.NFS.ReadOnly}
 		},
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.foreign(ctx, t, func() error {
-				if err := v.mountNFS(t); err != nil {
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
+			return time.Time{}, m.foreign(ctx, t, func() error {
+				if err := m.mountNFS(t); err != nil {
 					return err
 				}
 				return t.markReady()

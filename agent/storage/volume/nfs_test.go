@@ -26,7 +26,7 @@ func TestExportsOfPods(t *testing.T) {
 			slices.Contains(mounter.MountPoints[0].Opts, "ro") != readOnly {
 			t.Errorf("read only %v: mounted %+v", readOnly, mounter.MountPoints)
 		}
-		mounts, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+		mounts, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 		if err != nil || mounts[0].Readonly != readOnly {
 			t.Errorf("read only %v: the container mounts %v, %v", readOnly, mounts, err)
 		}
@@ -60,10 +60,10 @@ func TestMounterPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := v.mount("server:/x", dir, "nfs", []string{"ro"}); err != nil {
+	if err := v.node.mount("server:/x", dir, "nfs", []string{"ro"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.mount(filepath.Join(dir, "none"), filepath.Join(dir, "nor"), "ext4", nil); err == nil {
+	if err := v.node.mount(filepath.Join(dir, "none"), filepath.Join(dir, "nor"), "ext4", nil); err == nil {
 		t.Error("what is not there was mounted")
 	}
 	got, err := os.ReadFile(called)

@@ -50,9 +50,9 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 	s.volumes["pv"].Spec.Local.FSType = ptr.To("xfs")
 	fake := mount.NewFakeMounter(nil)
 	v, _ := newVolumes(t, Config{PVCs: s, Mounter: fake})
-	root := v.root
+	root := v.node.root
 	var formatted []string
-	v.devices.format = func(source, target, fstype string, options []string) error {
+	v.makers.devices.format = func(source, target, fstype string, options []string) error {
 		formatted = append(formatted, fstype+" "+strings.Join(options, ","))
 		return fake.Mount(source, target, fstype, options)
 	}
@@ -94,13 +94,13 @@ func TestTearDownWhileADeviceHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVolumes(t, Config{PVCs: s})
 		hangs := make(chan struct{})
-		v.devices.format = func(string, string, string, []string) error { <-hangs; return nil }
+		v.makers.devices.format = func(string, string, string, []string) error { <-hangs; return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := v.SetUp(ctx, podWith(pvcVolume("data"))); err == nil {
 			t.Error("a mount that hangs is done")
 		}
-		at := v.root + "/pods/u2/volumes/kubernetes.io~local-volume/pv"
+		at := v.node.root + "/pods/u2/volumes/kubernetes.io~local-volume/pv"
 		if err := os.MkdirAll(at, dirMode); err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestMismatchOfFilesystems(t *testing.T) {
 			reported = append(reported, pv.GetName()+" "+eventType+" "+reason+" "+message)
 		}}})
 	kind := mount.UnknownMountError
-	v.devices.format = func(string, string, string, []string) error {
+	v.makers.devices.format = func(string, string, string, []string) error {
 		return mount.NewMountError(kind, "wrong fs type")
 	}
 	for _, kind = range []mount.MountErrorType{mount.UnknownMountError, mount.FilesystemMismatch} {
@@ -186,15 +186,15 @@ func TestGivingAwayIsReported(t *testing.T) {
 func TestWhatAKubeletMapped(t *testing.T) {
 	fake := mount.NewFakeMounter(nil)
 	v, _ := newVolumes(t, Config{Mounter: fake})
-	dir := v.root + "/plugins/kubernetes.io~local-volume/volumeDevices"
-	v.mapped.loops, v.mapped.nodes = t.TempDir(), t.TempDir()
+	dir := v.node.root + "/plugins/kubernetes.io~local-volume/volumeDevices"
+	v.makers.mapped.loops, v.makers.mapped.nodes = t.TempDir(), t.TempDir()
 	for _, at := range []string{"pv/u", "pv/u2", "other/u"} {
 		write(t, dir+"/"+at, "")
 		if err := fake.Mount("/dev/sdx", dir+"/"+at, "", []string{"bind"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(t, v.mapped.loops+"/loop4/loop/backing_file", dir+"/pv/u2\n")
+	write(t, v.makers.mapped.loops+"/loop4/loop/backing_file", dir+"/pv/u2\n")
 	left := func(want ...string) {
 		t.Helper()
 		var got []string
@@ -220,7 +220,7 @@ func TestWhatAKubeletMapped(t *testing.T) {
 		t.Errorf("a loop device that cannot be ended: %v", err)
 	}
 	left("pv/u2")
-	if err := os.RemoveAll(v.mapped.loops + "/loop4"); err != nil {
+	if err := os.RemoveAll(v.makers.mapped.loops + "/loop4"); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.Clear(t.Context(), "u2"); err != nil {
@@ -247,11 +247,11 @@ func TestBlockVolume(t *testing.T) {
 	c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
 	setUp(t, v, pod)
 	setUp(t, v, pod)
-	got, err := v.Devices(pod, c)
+	got, err := v.Containers.Devices(pod, c)
 	if err != nil || len(got) != 1 {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	link := v.root + "/pods/u/volumeDevices/kubernetes.io~local-volume/pv"
+	link := v.node.root + "/pods/u/volumeDevices/kubernetes.io~local-volume/pv"
 	if want := `Normal SuccessfulMountVolume MapVolume.MapPodDevice succeeded for volume "pv" ` +
 		`volumeMapPath "` + link + `"`; !slices.Equal(reported, []string{want}) {
 		t.Errorf("told %q, want %q", reported, want)
@@ -267,7 +267,7 @@ func TestBlockVolume(t *testing.T) {
 	}
 	pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	setUp(t, v, pod)
-	if got, err := v.Devices(pod, c); err != nil || got[0].Permissions != "r" {
+	if got, err := v.Containers.Devices(pod, c); err != nil || got[0].Permissions != "r" {
 		t.Errorf("got %v, %v", got, err)
 	}
 	s.volumes["pv"].Spec.Local.Path = t.TempDir()
@@ -279,7 +279,7 @@ func TestBlockVolume(t *testing.T) {
 	pod = podWith(empty("v", ""))
 	setUp(t, v, pod)
 	pod.Spec.Containers[0].VolumeDevices = c.VolumeDevices
-	if _, err := v.Devices(pod, &pod.Spec.Containers[0]); err == nil ||
+	if _, err := v.Containers.Devices(pod, &pod.Spec.Containers[0]); err == nil ||
 		!strings.Contains(err.Error(), "only a claim with volumeMode Block is a device") {
 		t.Errorf("got %v", err)
 	}

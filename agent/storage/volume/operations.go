@@ -80,25 +80,25 @@ func (o *operations) refuse(pod types.UID) bool {
 
 // setUp makes a volume and counts that: what took the driver longer than ctx counts when it ends, and
 // a volume that waits for its attacher does not count. A volume of the host is made once.
-func (v *Volumes) setUp(ctx context.Context, t target) (again time.Time, err error) {
-	before, began := v.operations.begin(t.pod.UID, t.used), time.Now()
-	again, err = t.plugin.setUp(ctx, v, t)
+func (o *operations) setUp(ctx context.Context, m *makers, t target) (again time.Time, err error) {
+	before, began := o.begin(t.pod.UID, t.used), time.Now()
+	again, err = t.plugin.setUp(ctx, m, t)
 	switch {
 	case err != nil && ctx.Err() != nil, operation.IsUnattached(err):
 		return again, err
 	case err == nil && before.made && t.plugin.path != nil:
 		return again, nil
 	}
-	v.cfg.did(t.used, t.used.pick(operation.Mount, operation.Map), began, err)
+	o.cfg.did(t.used, t.used.pick(operation.Mount, operation.Map), began, err)
 	if err != nil || before.made {
 		return again, err
 	}
-	v.operations.made(t.pod.UID, t.place())
+	o.made(t.pod.UID, t.place())
 	if t.plugin.driver == nil { // the others are attached, and say so themselves
-		v.cfg.did(t.used, operation.Verify, time.Now(), nil)
+		o.cfg.did(t.used, operation.Verify, time.Now(), nil)
 	}
 	if !t.plugin.block {
-		v.cfg.did(t.used, operation.Overall, before.wanted, nil)
+		o.cfg.did(t.used, operation.Overall, before.wanted, nil)
 	}
 	return again, nil
 }

@@ -127,7 +127,7 @@ func TestRemainsAreCounted(t *testing.T) {
 	n := newDisk(t, stages)
 	setUp(t, n.Volumes, diskPod("u"))
 	for i, path := range []string{"kubernetes.io~csi/lost", "example.com~flex/x"} {
-		if err := os.MkdirAll(filepath.Join(n.root, fmt.Sprintf("pods/other%d/volumes/%s", i, path)), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Join(n.node.root, fmt.Sprintf("pods/other%d/volumes/%s", i, path)), 0o750); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -29,12 +29,12 @@ type plugin struct {
 	stage *stage
 	// setUp makes a volume, or brings it up to date, and keeps what containers wrote into it. It
 	// returns when to call it again although nothing changed; zero: never.
-	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
+	setUp func(ctx context.Context, m *makers, t target) (again time.Time, err error)
 	// held has what the type has of volumes beside the files in their pods' directories; nil: nothing.
 	held *held
 	// recall tells the type what a volume of a pod is, in case its record is lost; from says where that was
 	// read. nil: the type needs no record.
-	recall func(v *Volumes, pod *v1.Pod, uid types.UID, u used, from string)
+	recall func(m *makers, pod *v1.Pod, uid types.UID, u used, from string)
 	// driver has what drivers say of volumes that they make; nil: the agent makes the type's volumes itself.
 	driver *driver
 	// path returns where the volume is on the node; nil: at its place in the pod's directory.
@@ -63,18 +63,18 @@ const (
 
 // stage has what a volume is a mount of ready on the node, for all pods that have the volume.
 type stage struct {
-	do func(v *Volumes, t target) error
+	do func(m *makers, t target) error
 	// undo does nothing as long as a pod has a mount of the volume.
-	undo func(ctx context.Context, v *Volumes, volume string) error
+	undo func(ctx context.Context, m *makers, volume string) error
 }
 
 // held has what a type has of volumes beside the files in their pods' directories.
 type held struct {
 	// release takes back what a pod has, before its directory is unmounted. As long as it fails,
 	// volumes of the type stay mounted.
-	release func(ctx context.Context, v *Volumes, pod types.UID) error
+	release func(ctx context.Context, m *makers, pod types.UID) error
 	// leave does the same for one volume, by its name; nil: nothing is to be done.
-	leave func(ctx context.Context, v *Volumes, pod types.UID, name string) error
+	leave func(ctx context.Context, m *makers, pod types.UID, name string) error
 	// known reports whether the type has a record of a volume with a file system or a device that an earlier
 	// run has left; nil: the type needs none.
 	known func(c Config, pod types.UID, name string) bool

@@ -12,13 +12,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// recalling tells types of volumes what pods' PVCs and specs say of volumes, so that a volume with a lost
-// record is known again before anything of it is undone.
-type recalling struct{ *Volumes }
+// Types of volumes are told what pods' PVCs and specs say of volumes, so that a volume with a lost record is
+// known again before anything of it is undone.
 
-// withPVCs tells what is recorded of the PVCs of all pods.
-func (v recalling) withPVCs() {
-	for pod, all := range v.pvcs.all() {
+// recallPVCs tells what is recorded of the PVCs of all pods.
+func (m *makers) recallPVCs() {
+	for pod, all := range m.pvcs.all() {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			u, err := all[name].typed()
 			if err != nil {
@@ -28,7 +27,7 @@ func (v recalling) withPVCs() {
 			if all[name].Labeled {
 				u.label = all[name].Label
 			}
-			v.recall(&v1.Pod{}, pod, u, "the record of the pod's claims, "+pvcsFile)
+			m.recall(&v1.Pod{}, pod, u, "the record of the pod's claims, "+pvcsFile)
 		}
 	}
 }
@@ -36,37 +35,38 @@ func (v recalling) withPVCs() {
 // Recall tells what the spec of a pod says of its volumes, before they are taken back.
 func (v *Volumes) Recall(pod *v1.Pod) {
 	if all, err := usedVolumes(pod); err == nil {
-		all, _ = withPVCs(all, v.pvcs.of(pod.UID))
-		recalling{v}.used(pod, all)
+		all, _ = withPVCs(all, v.node.pvcs.of(pod.UID))
+		v.makers.recallUsed(pod, all)
 	}
 }
 
-func (v recalling) used(pod *v1.Pod, all []used) {
+// recallUsed tells what a pod's spec says of its volumes.
+func (m *makers) recallUsed(pod *v1.Pod, all []used) {
 	for _, u := range all {
-		v.recall(pod, pod.UID, u, "the pod's spec")
+		m.recall(pod, pod.UID, u, "the pod's spec")
 	}
 }
 
 // recall tells what a volume of a pod is.
-func (v recalling) recall(pod *v1.Pod, uid types.UID, u used, from string) {
+func (m *makers) recall(pod *v1.Pod, uid types.UID, u used, from string) {
 	if u.plugin.recall != nil {
-		u.plugin.recall(v.Volumes, pod, uid, u, from)
+		u.plugin.recall(m, pod, uid, u, from)
 	}
 }
 
 // misses reports whether something of the pod's volumes is not known that the API server, or the pod's
 // spec, may tell.
-func (v recalling) misses(pod *v1.Pod) bool {
+func (n *node) misses(pod *v1.Pod) bool {
 	lost := slices.ContainsFunc(plugins(), func(p plugin) bool {
-		return p.held != nil && p.held.lost != nil && p.held.lost(v.cfg, pod.UID)
+		return p.held != nil && p.held.lost != nil && p.held.lost(n.cfg, pod.UID)
 	})
-	return lost || v.cfg.PVCs != nil && v.withoutPVC(pod)
+	return lost || n.cfg.PVCs != nil && n.withoutPVC(pod)
 }
 
 // withoutPVC reports whether the record of what the pod's PVCs are bound to is lost.
-func (v recalling) withoutPVC(pod *v1.Pod) bool {
+func (n *node) withoutPVC(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
-	known := v.pvcs.of(pod.UID)
+	known := n.pvcs.of(pod.UID)
 	return err == nil && slices.ContainsFunc(all, func(u used) bool {
 		_, has := known[u.volume.Name]
 		return u.pvc != "" && !has
@@ -76,12 +76,12 @@ func (v recalling) withoutPVC(pod *v1.Pod) bool {
 // resolved returns the volumes of a running pod, without those whose PVC is not known. A PVC whose
 // record is lost is looked up again, and if the API server does not say what it is bound to, once more
 // at the returned time.
-func (v recalling) resolved(ctx context.Context, pod *v1.Pod, all []used) ([]used, time.Time) {
-	out, _ := withPVCs(all, v.pvcs.of(pod.UID))
-	if v.cfg.PVCs == nil || !v.withoutPVC(pod) {
+func (n *node) resolved(ctx context.Context, pod *v1.Pod, all []used) ([]used, time.Time) {
+	out, _ := withPVCs(all, n.pvcs.of(pod.UID))
+	if n.cfg.PVCs == nil || !n.withoutPVC(pod) {
 		return out, time.Time{}
 	}
-	found, errs := v.resolve(ctx, pod, all)
+	found, errs := n.resolve(ctx, pod, all)
 	if len(errs) == 0 {
 		return found, time.Time{}
 	}

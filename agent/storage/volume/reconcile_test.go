@@ -180,14 +180,14 @@ func TestFoundAgain(t *testing.T) {
 	if err := v.SetUp(t.Context(), pod); err == nil {
 		t.Fatal("the second mount went well")
 	}
-	dir, _ := v.podDir(pod.UID)
+	dir, _ := v.node.podDir(pod.UID)
 	write(t, emptyDirPath(dir, "a")+"/file", "x")
 	stray := emptyDirPath(dir, "stray")
 	write(t, stray+"/deep/file", "x")
 	if err := mounter.Mount("tmpfs", stray, "tmpfs", nil); err != nil {
 		t.Fatal(err)
 	}
-	again, err := New(alone(Config{Root: v.root, Mounter: mounter}))
+	again, err := New(alone(Config{Root: v.node.root, Mounter: mounter}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestFoundAgain(t *testing.T) {
 		t.Errorf("mounted %q", mounted)
 	}
 	used, _ := usedVolumes(pod)
-	if have, err := again.find(dir); err != nil || len(reconcile((Config{}).want(used, false), have)) != 0 {
+	if have, err := again.node.find(dir); err != nil || len(reconcile((Config{}).want(used, false), have)) != 0 {
 		t.Errorf("there is still something to do about %v (%v)", have, err)
 	}
 }

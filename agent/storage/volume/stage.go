@@ -12,8 +12,8 @@ import (
 
 // take locks a volume against others that stage it, mount it for a pod, or look for pods that use it
 // and undo the stage.
-func (v *Volumes) take(ctx context.Context, p place) (done func(), err error) {
-	done, err = v.locks.Lock(ctx, p)
+func (m *makers) take(ctx context.Context, p place) (done func(), err error) {
+	done, err = m.locks.Lock(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("volume %v is being mounted for another pod: %w", p, err)
 	}
@@ -21,36 +21,36 @@ func (v *Volumes) take(ctx context.Context, p place) (done func(), err error) {
 }
 
 // staged stages the volume and calls mount, which makes the pod's mount of it.
-func staged(ctx context.Context, v *Volumes, t target, mount func(target) error) error {
-	done, err := v.take(ctx, t.place())
+func (m *makers) staged(ctx context.Context, t target, mount func(target) error) error {
+	done, err := m.take(ctx, t.place())
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := t.plugin.stage.do(v, t); err != nil {
+	if err := t.plugin.stage.do(m, t); err != nil {
 		return err
 	}
 	return mount(t)
 }
 
 // unstage undoes the stage of a volume that the pod had, unless another pod has it.
-func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error) {
+func (m *makers) unstage(ctx context.Context, pod types.UID, p place) (err error) {
 	stage := typeNamed(p.plugin).stage
 	if stage == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	done, err := v.take(ctx, p)
+	done, err := m.take(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if began := time.Now(); !v.pvcs.elsewhere(pod, p.name) {
+	if began := time.Now(); !m.pvcs.elsewhere(pod, p.name) {
 		defer func() {
-			v.cfg.Done(operation.Done{Plugin: p.plugin, Name: operation.Unstage,
+			m.cfg.Done(operation.Done{Plugin: p.plugin, Name: operation.Unstage,
 				Took: time.Since(began), Err: err})
 		}()
 	}
-	return stage.undo(ctx, v, p.name)
+	return stage.undo(ctx, m, p.name)
 }

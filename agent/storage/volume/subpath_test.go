@@ -47,7 +47,7 @@ func subPathed(t *testing.T, path string) (pod *v1.Pod, volume string) {
 
 // hostPathOf returns the source of the container's only mount.
 func hostPathOf(v *Volumes, pod *v1.Pod) (string, error) {
-	mounts, err := v.Mounts(context.Background(), pod, &pod.Spec.Containers[0], Start{
+	mounts, err := v.Containers.Mounts(context.Background(), pod, &pod.Spec.Containers[0], Start{
 		Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("web-1")}},
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func TestSubPathResolved(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v, _ := newVolumes(t, Config{})
-			v.asRoot = false
+			v.node.asRoot = false
 			pod, volume := subPathed(t, tt.path)
 			outside := filepath.Join(filepath.Dir(volume), "outside")
 			write(t, outside+"/x", "secret")
@@ -135,7 +135,7 @@ func TestSubPathResolved(t *testing.T) {
 
 func TestSubPathExpr(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.asRoot = false
+	v.node.asRoot = false
 	pod, volume := subPathed(t, "")
 	pod.Spec.Containers[0].VolumeMounts[0].SubPathExpr = "logs/$(POD)/$$(POD)"
 	got, err := hostPathOf(v, pod)
@@ -147,7 +147,7 @@ func TestSubPathExpr(t *testing.T) {
 // New directories are as open as the volume, whatever the umask of the agent is.
 func TestSubPathMode(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.asRoot = false
+	v.node.asRoot = false
 	pod, volume := subPathed(t, "a/b")
 	if err := os.Chmod(volume, 0o777|os.ModeSetgid); err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestSubPathMode(t *testing.T) {
 // the volume and back, as fast as it can.
 func TestSubPathRace(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.asRoot = false
+	v.node.asRoot = false
 	pod, volume := subPathed(t, "swap/inner")
 	outside := filepath.Join(filepath.Dir(volume), "outside")
 	write(t, outside+"/inner/x", "secret")
@@ -213,7 +213,7 @@ func TestSubPathOfAPVC(t *testing.T) {
 	pod := podWith(pvcVolume("data"))
 	pod.Spec.Containers[0].VolumeMounts[0].SubPath = "a"
 	setUp(t, v, pod)
-	want := filepath.Join(v.root, "pods/u/volume-subpaths/pv/c/0")
+	want := filepath.Join(v.node.root, "pods/u/volume-subpaths/pv/c/0")
 	if got, err := hostPathOf(v, pod); err != nil || got != want {
 		t.Errorf("got %s, %v; want %s", got, err, want)
 	}
@@ -223,7 +223,7 @@ func TestSubPathBound(t *testing.T) {
 	requireRoot(t)
 	v, _ := newVolumes(t, Config{Mounter: mount.NewWithoutSystemd("")})
 	pod, volume := subPathed(t, "a/data")
-	target := filepath.Join(v.root, "pods/u/volume-subpaths/v/c/0")
+	target := filepath.Join(v.node.root, "pods/u/volume-subpaths/v/c/0")
 	t.Cleanup(func() {
 		// No mount may outlive the test.
 		for unix.Unmount(target, unix.MNT_DETACH) == nil {
@@ -239,7 +239,7 @@ func TestSubPathBound(t *testing.T) {
 		if text := read(t, target); text != want {
 			t.Errorf("the container would see %q, want %q", text, want)
 		}
-		if mounts, err := v.mountsBelow(v.root); err != nil || len(mounts) != 1 {
+		if mounts, err := v.node.mountsBelow(v.node.root); err != nil || len(mounts) != 1 {
 			t.Errorf("mounted: %q, %v; want it once", mounts, err)
 		}
 	}
@@ -276,7 +276,7 @@ func TestSubPathBound(t *testing.T) {
 // A directory takes the place of a file at the mount point.
 func TestSubPathChangesKind(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.asRoot = true // mounts in memory
+	v.node.asRoot = true // mounts in memory
 	pod, volume := subPathed(t, "x")
 	write(t, volume+"/x", "file")
 	target, err := hostPathOf(v, pod)

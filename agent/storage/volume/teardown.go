@@ -27,9 +27,9 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	remove func(context.Context, string) error) (err error) {
 	defer func() { v.remains.cleaned(uid, err) }()
-	v.forget(uid)
-	v.last.forget(uid)
-	dir, err := v.podDir(uid)
+	v.due.forget(uid)
+	v.makers.last.forget(uid)
+	dir, err := v.node.podDir(uid)
 	if err != nil {
 		return err
 	}
@@ -38,24 +38,24 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	if err != nil {
 		return err
 	}
-	if err := v.unmountSubPaths(ctx, dir); err != nil {
+	if err := v.node.unmountSubPaths(ctx, dir); err != nil {
 		return err
 	}
-	if held, err := release(ctx, v, uid, dir); err != nil {
-		return errors.Join(err, v.unmountBelow(ctx, dir, held...))
+	if held, err := v.makers.release(ctx, uid, dir); err != nil {
+		return errors.Join(err, v.node.unmountBelow(ctx, dir, held...))
 	}
-	if err := v.unmountBelow(ctx, dir); err != nil {
+	if err := v.node.unmountBelow(ctx, dir); err != nil {
 		v.operations.stuck(dir, there, began, err)
 		return err
 	}
 	v.operations.ended(uid, there, began)
-	if err := unstageAll(ctx, v, uid, dir); err != nil {
+	if err := v.makers.unstageAll(ctx, uid, dir); err != nil {
 		return err
 	}
 	if err := remove(ctx, dir); err != nil {
 		return err
 	}
-	v.pvcs.forget(uid)
+	v.node.pvcs.forget(uid)
 	return nil
 }
 
@@ -70,13 +70,13 @@ func (f filesystems) unmountSubPaths(ctx context.Context, podDir string) error {
 
 // release takes back what types have for the pod beside its directory. After an error, held has the
 // directories of volumes that must stay mounted.
-func release(ctx context.Context, v *Volumes, uid types.UID, dir string) (held []string, err error) {
+func (m *makers) release(ctx context.Context, uid types.UID, dir string) (held []string, err error) {
 	var errs []error
 	for _, p := range plugins() {
 		if p.held == nil {
 			continue
 		}
-		if err := p.held.release(ctx, v, uid); err != nil {
+		if err := p.held.release(ctx, m, uid); err != nil {
 			errs = append(errs, err)
 			held = append(held, filepath.Join(dir, volumesDir, pathName(p.name)))
 		}
@@ -85,19 +85,19 @@ func release(ctx context.Context, v *Volumes, uid types.UID, dir string) (held [
 }
 
 // leave takes back what a type has of one volume that the pod does not use.
-func leave(ctx context.Context, v *Volumes, uid types.UID, at place) error {
+func (m *makers) leave(ctx context.Context, uid types.UID, at place) error {
 	if p := typeNamed(at.plugin); p.held != nil && p.held.leave != nil {
-		return p.held.leave(ctx, v, uid, at.name)
+		return p.held.leave(ctx, m, uid, at.name)
 	}
 	return nil
 }
 
 // unstageAll undoes the stages of volumes in a pod's directory. Nothing is mounted there any more.
-func unstageAll(ctx context.Context, v *Volumes, uid types.UID, dir string) error {
+func (m *makers) unstageAll(ctx context.Context, uid types.UID, dir string) error {
 	all, err := places(dir)
 	errs := []error{err}
 	for _, p := range all {
-		errs = append(errs, unstage(ctx, v, uid, p))
+		errs = append(errs, m.unstage(ctx, uid, p))
 	}
 	return errors.Join(errs...)
 }

@@ -52,7 +52,7 @@ func TestTearDown(t *testing.T) {
 			t.Errorf("mounted: %v; want the neighbour's only", mounter.MountPoints)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(v.root, "pods/u2")); err != nil {
+	if _, err := os.Stat(filepath.Join(v.node.root, "pods/u2")); err != nil {
 		t.Errorf("the neighbour is gone: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestTearDownOfALink(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	other := t.TempDir()
 	write(t, other+"/file", "x")
-	symlink(t, other, filepath.Join(v.root, "pods/u"))
+	symlink(t, other, filepath.Join(v.node.root, "pods/u"))
 	if err := v.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestTearDownRefuses(t *testing.T) {
 			t.Errorf("UID %q was accepted", uid)
 		}
 	}
-	if got := tree(t, filepath.Join(v.root, "pods")); len(got) == 0 {
+	if got := tree(t, filepath.Join(v.node.root, "pods")); len(got) == 0 {
 		t.Error("a pod was removed")
 	}
 }
@@ -212,7 +212,7 @@ func TestOrphans(t *testing.T) {
 		pod.UID = uid
 		setUp(t, v, pod)
 	}
-	write(t, filepath.Join(v.root, "pods/stray-file"), "")
+	write(t, filepath.Join(v.node.root, "pods/stray-file"), "")
 	got, err := v.Orphans(sets.New[types.UID]("b", "z"))
 	if err != nil || !slices.Equal(got, []types.UID{"a", "c"}) {
 		t.Errorf("got %q, %v", got, err)

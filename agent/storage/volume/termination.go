@@ -35,8 +35,8 @@ const (
 	keptMessages = 2
 )
 
-// records keeps what pods' containers leave beside their volumes.
-type records struct{ layout layout }
+// Records keeps what pods' containers leave beside their volumes.
+type Records struct{ layout layout }
 
 // Exit describes how an attempt at running a container ended.
 type Exit struct {
@@ -48,7 +48,7 @@ type Exit struct {
 
 // terminationMount makes an empty file for this attempt's termination message and returns its
 // mount; nil if the container names no path for it.
-func (r records) terminationMount(
+func (r Records) terminationMount(
 	pod *v1.Pod, container *v1.Container, attempt uint32,
 ) (*runtimeapi.Mount, error) {
 	if container.TerminationMessagePath == "" {
@@ -79,7 +79,7 @@ func (r records) terminationMount(
 
 // terminationFile returns where an attempt's message is. The file is named after the attempt, so no
 // record of it is needed; the kubelet uses random names.
-func (r records) terminationFile(
+func (r Records) terminationFile(
 	uid types.UID, container string, attempt uint32,
 ) (string, error) {
 	if err := component("container", container); err != nil {
@@ -108,7 +108,7 @@ func makeTerminationFile(path string) error {
 // TerminationMessage returns what the container left at its terminationMessagePath. With the policy
 // FallbackToLogsOnError, the end of its log replaces the message of an attempt that failed without
 // one.
-func (r records) TerminationMessage(
+func (r Records) TerminationMessage(
 	pod *v1.Pod, container *v1.Container, exit Exit,
 ) (string, error) {
 	var message []byte

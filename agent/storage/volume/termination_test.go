@@ -21,7 +21,7 @@ func started(t *testing.T, v *Volumes, attempts ...uint32) (*v1.Pod, string) {
 	pod.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 	dir := filepath.Join(setUp(t, v, pod), "containers/c")
 	for _, attempt := range attempts {
-		_, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Attempt: attempt})
+		_, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Attempt: attempt})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func started(t *testing.T, v *Volumes, attempts ...uint32) (*v1.Pod, string) {
 
 func message(t *testing.T, v *Volumes, pod *v1.Pod, exit Exit) string {
 	t.Helper()
-	text, err := v.TerminationMessage(pod, &pod.Spec.Containers[0], exit)
+	text, err := v.Records.TerminationMessage(pod, &pod.Spec.Containers[0], exit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestTerminationMessage(t *testing.T) {
 		}
 	}
 	// A second try at creating the same attempt's container starts without a message.
-	if _, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Attempt: 2}); err != nil {
+	if _, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Attempt: 2}); err != nil {
 		t.Fatal(err)
 	}
 	if got := message(t, v, pod, Exit{Attempt: 2}); got != "" {
@@ -80,7 +80,7 @@ func TestTerminationMessageIsARegularFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	symlink(t, "/etc/passwd", path)
-	if got, err := v.TerminationMessage(pod, &pod.Spec.Containers[0], Exit{}); err == nil {
+	if got, err := v.Records.TerminationMessage(pod, &pod.Spec.Containers[0], Exit{}); err == nil {
 		t.Errorf("got %q through a link", got)
 	}
 	if err := os.Remove(path); err != nil {
@@ -89,7 +89,7 @@ func TestTerminationMessageIsARegularFile(t *testing.T) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := v.TerminationMessage(pod, &pod.Spec.Containers[0], Exit{}); err == nil {
+	if got, err := v.Records.TerminationMessage(pod, &pod.Spec.Containers[0], Exit{}); err == nil {
 		t.Errorf("got %q from a pipe", got)
 	}
 }
@@ -127,7 +127,7 @@ func TestFallbackToForeignFiles(t *testing.T) {
 	}
 	for _, name := range []string{"hard", "soft"} {
 		exit := Exit{Code: 1, LogPath: filepath.Join(logs, "pod", name, "0.log")}
-		if got, err := v.TerminationMessage(pod, &pod.Spec.Containers[0], exit); err == nil ||
+		if got, err := v.Records.TerminationMessage(pod, &pod.Spec.Containers[0], exit); err == nil ||
 			strings.Contains(got, "secret") {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}

@@ -13,14 +13,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/agent/storage/volume/operation"
-	"github.com/numalet/numalet/agent/storage/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/keymutex"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -56,19 +55,6 @@ type Config struct {
 	Makers
 }
 
-// Makers make volumes of some types, or know more of them.
-type Makers struct {
-	// MounterPath is a program that mounts NFS volumes in place of mount, which is its first argument,
-	// followed by mount's; "": mount itself. A Mounter does not use it.
-	MounterPath string
-	// CSI has volumes made by their drivers; nil: there are none.
-	CSI *csi.Mounts
-	// Disks says what disks of iSCSI and Fibre Channel need.
-	Disks DisksConfig
-	// SELinux says with which labels volumes are mounted; nil: with none.
-	SELinux *selinux.Labels
-}
-
 // Ends hear what happens. None of them may block.
 type Ends struct {
 	// Done is called after each operation on a volume.
@@ -92,19 +78,15 @@ type node struct {
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
 // one pod come one after another.
 type Volumes struct {
-	*node
-	due
-	grower
-	meter
-	containers
-	hostDisks
-	locks   keymutex.Mutex[place]
-	devices *onDevices
-	mapped  mapped
-	csi     csiDisks
-	// last has the versions of the volumes that the agent writes.
-	last       lastVersions
-	operations operations
+	Containers Containers
+	Records    Records
+	Meter      *Meter
+	Grower     *Grower
+
+	node       *node
+	makers     *makers
+	due        *due
+	operations *operations
 	remains    *remains
 }
 
@@ -141,19 +123,27 @@ func New(cfg Config) (*Volumes, error) {
 	if n.pvcs, err = newBoundPVCs(n.layout); err != nil {
 		return nil, err
 	}
-	v := &Volumes{node: n, operations: operations{node: n}, grower: grower{node: n, known: growths{all: map[string]grown{}}},
-		containers: containers{n, records{n.layout}},
-		devices:    newOnDevices(n.layout, n.filesystems),
-		mapped:     mapped{n, "/sys/block", "/dev"}}
-	v.meter = meter{node: n, due: &v.due}
-	v.csi = csiDisks{n, v.mapped, &v.grower}
-	v.hostDisks = newHostDisks(n, v.devices, v.mapped)
-	r := recalling{v}
-	v.due.renews = func(pod *v1.Pod) bool { return n.renews(pod) || r.misses(pod) }
-	r.withPVCs()
+	records, grower := Records{n.layout}, &Grower{node: n, known: growths{all: map[string]grown{}}}
+	m := newMakers(n, grower)
+	v := &Volumes{
+		Containers: Containers{n, records}, Records: records, Grower: grower,
+		node: n, makers: m, due: &due{renews: n.renews}, operations: &operations{node: n},
+	}
+	v.Meter = &Meter{node: n, due: v.due}
+	m.recallPVCs()
 	v.remains, err = newRemains(n)
 	return v, err
 }
+
+// Orphans returns the pods that have a directory and are not in live, ascending.
+func (v *Volumes) Orphans(live sets.Set[types.UID]) ([]types.UID, error) { return v.node.orphans(live) }
+
+// Changed records that something changed that files of the pod are made of.
+func (v *Volumes) Changed(pod types.UID) { v.due.changed(pod) }
+
+// Due returns when to call Update for the pod, maybe a time in the past; zero: not before something
+// changes.
+func (v *Volumes) Due(pod *v1.Pod, now time.Time) time.Time { return v.due.at(pod, now) }
 
 // SetUp makes the pod's directory and every volume that a container uses. It leaves existing
 // volumes alone, but updates the files that the agent writes. If a volume's type is not supported,
@@ -171,7 +161,7 @@ func (v *Volumes) Update(ctx context.Context, pod *v1.Pod) error {
 // bring carries out the steps towards the pod's volumes, or only its updates. It removes nothing
 // while some volume is unknown.
 func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
-	dir, err := v.podDir(pod.UID)
+	dir, err := v.node.podDir(pod.UID)
 	if err != nil {
 		return err
 	}
@@ -184,21 +174,21 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 			return fmt.Errorf("create pod directory: %w", err)
 		}
 	}
-	v.begin(pod)
-	have, err := v.find(dir)
+	v.due.begin(pod)
+	have, err := v.node.find(dir)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	var missed time.Time
 	if updates {
-		used, missed = recalling{v}.resolved(ctx, pod, used)
+		used, missed = v.node.resolved(ctx, pod, used)
 	} else {
-		used, errs = v.resolve(ctx, pod, used)
+		used, errs = v.node.resolve(ctx, pod, used)
 	}
-	recalling{v}.used(pod, used)
+	v.makers.recallUsed(pod, used)
 	room, unknown := maxPodContent, len(errs) > 0
-	steps := slices.DeleteFunc(reconcile(v.cfg.want(used, updates), have), func(s step) bool {
+	steps := slices.DeleteFunc(reconcile(v.node.cfg.want(used, updates), have), func(s step) bool {
 		return updates && s.verb != update || unknown && s.verb == remove
 	})
 	again, failed := v.carryOut(ctx, steps, func(p place) target {
@@ -211,7 +201,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		again = least
 	}
 	err = errors.Join(errs...)
-	v.done(pod.UID, again, err)
+	v.due.done(pod.UID, again, err)
 	v.limit(pod, err)
 	return err
 }
@@ -273,19 +263,19 @@ func (v *Volumes) carryOut(ctx context.Context, steps []step, of func(place) tar
 // do carries out one step.
 func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, err error) {
 	if s.verb == remove {
-		err := leave(ctx, v, t.pod.UID, s.place)
+		err := v.makers.leave(ctx, t.pod.UID, s.place)
 		if err == nil {
-			err = v.removeVolume(ctx, s.place.in(t.podDir))
+			err = v.node.removeVolume(ctx, s.place.in(t.podDir))
 		}
 		if err != nil {
 			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
 		}
-		return again, unstage(ctx, v, t.pod.UID, s.place)
+		return again, v.makers.unstage(ctx, t.pod.UID, s.place)
 	}
-	if err := v.cfg.persistentFits(t.used); err != nil {
+	if err := v.node.cfg.persistentFits(t.used); err != nil {
 		return again, &cri.ObjectError{Err: err}
 	}
-	again, err = v.setUp(ctx, t)
+	again, err = v.operations.setUp(ctx, v.makers, t)
 	return again, t.failed(err)
 }
 

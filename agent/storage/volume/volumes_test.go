@@ -78,7 +78,7 @@ func setUp(t *testing.T, v *Volumes, pod *v1.Pod) string {
 	if err := v.SetUp(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(v.root, "pods", string(pod.UID))
+	return filepath.Join(v.node.root, "pods", string(pod.UID))
 }
 
 // tree lists what is below dir as "MODE PATH".
@@ -146,7 +146,7 @@ func TestSetUpLayout(t *testing.T) {
 		"drwxrwxrwx u/volumes/kubernetes.io~empty-dir/bare",
 		"drwxrwxrwx u/volumes/kubernetes.io~empty-dir/scratch",
 	}
-	if diff := cmp.Diff(want, tree(t, filepath.Join(v.root, "pods"))); diff != "" {
+	if diff := cmp.Diff(want, tree(t, filepath.Join(v.node.root, "pods"))); diff != "" {
 		t.Error("-want +got:\n", diff)
 	}
 }
@@ -176,7 +176,7 @@ func TestSetUpAgainKeepsContent(t *testing.T) {
 // A crash can leave any prefix of the steps behind.
 func TestSetUpResumes(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	dir := emptyDirPath(filepath.Join(v.root, "pods", "u"), "scratch")
+	dir := emptyDirPath(filepath.Join(v.node.root, "pods", "u"), "scratch")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestSetUpRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q in it", err, tt.want)
 			}
-			if _, err := os.Stat(filepath.Join(v.root, "u")); err == nil {
+			if _, err := os.Stat(filepath.Join(v.node.root, "u")); err == nil {
 				t.Error("something was made outside the directory of pods")
 			}
 		})
@@ -293,7 +293,7 @@ func TestRefusedPodLeavesNothing(t *testing.T) {
 	if err := v.SetUp(t.Context(), pod); err == nil {
 		t.Fatal("a FlexVolume was accepted")
 	}
-	if got := tree(t, filepath.Join(v.root, "pods")); len(got) > 0 {
+	if got := tree(t, filepath.Join(v.node.root, "pods")); len(got) > 0 {
 		t.Errorf("left behind: %q", got)
 	}
 }

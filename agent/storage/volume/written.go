@@ -102,29 +102,29 @@ func (s sources) alone(path string, f file, again time.Time) (content, error) {
 // hold secrets are in memory, or on disk if we cannot mount for lack of root.
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	return plugin{from: inPods, field: field, name: name, relabel: true, written: true,
-		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts().Of(t.pod),
-				&room{volume: maxContent, pod: t.room}, v.cfg.enabled(fileOwners)}, t)
+		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
+			c, err := content(ctx, sources{m.cfg.Objects, m.cfg.Facts().Of(t.pod),
+				&room{volume: maxContent, pod: t.room}, m.cfg.enabled(fileOwners)}, t)
 			if err != nil {
 				return time.Time{}, err
 			}
 			dir := v1.EmptyDirVolumeSource{Medium: medium}
-			if !v.asRoot {
+			if !m.asRoot {
 				dir.Medium = v1.StorageMediumDefault
 			}
 			bare := dir.Medium != v1.StorageMediumDefault && !t.have.mounted
 			if bare || !t.have.complete {
-				if err := v.makeEmptyDir(t, dir); err != nil {
+				if err := m.makeEmptyDir(t, dir); err != nil {
 					return time.Time{}, err
 				}
 			}
-			last, began := v.last.take(t.pod.UID, t.path()), time.Now()
-			now, err := replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)}, last)
+			last, began := m.last.take(t.pod.UID, t.path()), time.Now()
+			now, err := replace(t.path(), c.files, owner{m.asRoot, groupOf(t.pod)}, last)
 			if groupOf(t.pod) != nil && (last == nil || now == nil || now.name != last.name) {
-				v.cfg.did(t.used, operation.ApplyAccess, began, err)
+				m.cfg.did(t.used, operation.ApplyAccess, began, err)
 			}
 			if err == nil {
-				v.last.keep(t.pod.UID, t.path(), now)
+				m.last.keep(t.pod.UID, t.path(), now)
 			}
 			return c.again, err
 		}}

@@ -91,7 +91,7 @@ func contents(t *testing.T, v *Volumes, pod *v1.Pod) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := used[0].path(filepath.Join(v.root, "pods", string(pod.UID)))
+	dir := used[0].path(filepath.Join(v.node.root, "pods", string(pod.UID)))
 	data, err := filepath.EvalSymlinks(filepath.Join(dir, dataLink))
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestWrittenLayout(t *testing.T) {
 			mounts[0].Path != at || mounts[0].Type != want.fstype) {
 			t.Errorf("%s: mounted %v, want %q on %s", field, mounts, want.fstype, at)
 		}
-		got, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+		got, err := v.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 		if err != nil || !got[0].Readonly || got[0].HostPath != at || !got[0].SelinuxRelabel {
 			t.Errorf("%s: the container gets %v, %v", field, got, err)
 		}
@@ -279,7 +279,7 @@ func TestWrittenLayout(t *testing.T) {
 func TestWrittenWithoutRoot(t *testing.T) {
 	mounter := mount.NewFakeMounter(nil)
 	v, _ := newVolumes(t, Config{Objects: newServer(), Mounter: refusing{mounter, "tmpfs"}})
-	v.asRoot = false
+	v.node.asRoot = false
 	pod := podWith(secretVolume(v1.SecretVolumeSource{SecretName: "key"}))
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](1 << 30)}
 	setUp(t, v, pod)

@@ -75,7 +75,7 @@ func testSELinux(t *testing.T) {
 		if text, err := os.ReadFile(file); err != nil || string(text) != "of the first" {
 			t.Errorf("%s reads %q, %v", uid, text, err)
 		}
-		mounts, err := a.Mounts(t.Context(), pod, &pod.Spec.Containers[0], volume.Start{})
+		mounts, err := a.Containers.Mounts(t.Context(), pod, &pod.Spec.Containers[0], volume.Start{})
 		if err != nil || len(mounts) != 2 || mounts[0].SelinuxRelabel || !mounts[1].SelinuxRelabel {
 			t.Errorf("the runtime has %v, %v", mounts, err)
 		}
