@@ -18,4 +18,7 @@
 // A walk works for an eighth of the time, at most four run at once, and a pod's volumes are not
 // measured again before twenty times as long has passed as that took, or five periods; only evictions
 // may ask for it, where it is quick. Readers do not wait for a walk: they get what was measured last.
+//
+// volume.OwnOf lists the volumes to measure here. Volumes of servers, drivers and devices have room of their own;
+// volume.Meter asks for that.
 package localstorage

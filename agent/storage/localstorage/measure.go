@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
+	"github.com/numalet/numalet/agent/storage/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -19,50 +20,15 @@ import (
 // filesPeriod is the time between two looks at logs.
 const filesPeriod = 10 * time.Second
 
-// kind says where a volume that the agent makes is, and whether it is on the node's disk.
-type kind struct {
-	dir   string
-	local bool
-	// quota: the kernel may count what is in it.
-	quota bool
-	// hurries reports whether a caller of Anew waits for the measurement.
-	hurries func() bool
-}
-
-// kindOf returns the kind of a volume; false: its content is not the agent's to measure.
-func kindOf(v *v1.VolumeSource) (kind, bool) {
-	switch {
-	case v.EmptyDir != nil || *v == (v1.VolumeSource{}):
-		onDisk := v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumDefault
-		return kind{dir: "kubernetes.io~empty-dir", local: onDisk, quota: onDisk}, true
-	case v.ConfigMap != nil:
-		return kind{dir: "kubernetes.io~configmap", local: true}, true
-	case v.Secret != nil:
-		return kind{dir: "kubernetes.io~secret"}, true
-	case v.Projected != nil:
-		return kind{dir: "kubernetes.io~projected"}, true
-	case v.DownwardAPI != nil:
-		return kind{dir: "kubernetes.io~downward-api"}, true
-	}
-	return kind{}, false
-}
-
 // volumesOf measures the pod's volumes, and returns how long it worked. A volume that cannot be
 // measured now keeps its last values if it is still there, and is left out if not.
 func (m *Meter) volumesOf(ctx context.Context, pod *v1.Pod, before []Volume) (
 	all []Volume, worked time.Duration) {
-	dir := filepath.Join(m.cfg.Root, "pods", string(pod.UID), "volumes")
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		k, ours := kindOf(&v.VolumeSource)
-		if !ours {
-			continue
-		}
-		k.quota = k.quota && m.cfg.Quota != nil && cri.OwnUsers(pod) // others could make it wrong
+	for _, v := range volume.OwnOf(m.cfg.Root, pod) {
+		v.Counted = v.Counted && m.cfg.Quota != nil && cri.OwnUsers(pod) // others could make it wrong
 		began := time.Now()
-		k.hurries = func() bool { return m.hurries(pod.UID) }
-		one, by, took, err := m.volume(ctx, filepath.Join(dir, k.dir, v.Name), k)
-		one.Name, one.At, one.Local = v.Name, began, k.local
+		one, by, took, err := m.volume(ctx, v, func() bool { return m.hurries(pod.UID) })
+		one.Name, one.At, one.Local = v.Name, began, v.OnDisk
 		worked += took
 		switch {
 		case err == nil:
@@ -78,14 +44,15 @@ func (m *Meter) volumesOf(ctx context.Context, pod *v1.Pod, before []Volume) (
 	return all, worked
 }
 
-// volume measures what is at path with the cheapest method that there is.
-func (m *Meter) volume(ctx context.Context, path string, k kind) (
+// volume measures a volume with the cheapest method that there is. hurries reports whether a caller of Anew
+// waits for that.
+func (m *Meter) volume(ctx context.Context, of volume.Own, hurries func() bool) (
 	v Volume, by string, worked time.Duration, err error) {
-	began, own := time.Now(), isMount(path)
-	if k.local && own { // something foreign is mounted there; it is not the pod's
+	began, own := time.Now(), isMount(of.Path)
+	if of.OnDisk && own { // something foreign is mounted there; it is not the pod's
 		return v, "", 0, os.ErrInvalid
 	}
-	if v.Room, err = diskusage.Filesystem(path); err != nil {
+	if v.Room, err = diskusage.Filesystem(of.Path); err != nil {
 		return v, "", 0, err
 	}
 	// Below a root directory on a tmpfs, what is used of the filesystem is not the volume's alone.
@@ -93,13 +60,13 @@ func (m *Meter) volume(ctx context.Context, path string, k kind) (
 		v.Used = v.Room.Usage()
 		return v, "statfs", time.Since(began), nil
 	}
-	if k.quota {
-		if used, counted := m.cfg.Quota(path); counted {
+	if of.Counted {
+		if used, counted := m.cfg.Quota(of.Path); counted {
 			v.Used = used
 			return v, "fsquota", time.Since(began), nil
 		}
 	}
-	v.Used, worked, err = diskusage.Of(ctx, path, k.hurries)
+	v.Used, worked, err = diskusage.Of(ctx, of.Path, hurries)
 	return v, "du", worked, err
 }
 

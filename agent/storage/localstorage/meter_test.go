@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/storage/diskusage"
+	"github.com/numalet/numalet/agent/storage/volume"
 )
 
 // node is a root directory with pods.
@@ -240,8 +241,8 @@ func TestBelowTmpfs(t *testing.T) {
 	if room, err := diskusage.Filesystem(dir); err != nil || !room.Tmpfs {
 		t.Skipf("%s is on no tmpfs (%v)", dir, err)
 	}
-	volume := filepath.Join(dir, "volume")
-	for _, path := range []string{volume, filepath.Join(dir, "others")} {
+	path := filepath.Join(dir, "volume")
+	for _, path := range []string{path, filepath.Join(dir, "others")} {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -250,8 +251,8 @@ func TestBelowTmpfs(t *testing.T) {
 		}
 	}
 	m := New(Config{})
-	for name, k := range map[string]kind{"on disk": {local: true}, "in memory, not mounted": {}} {
-		v, by, _, err := m.volume(t.Context(), volume, k)
+	for name, onDisk := range map[string]bool{"on disk": true, "in memory, not mounted": false} {
+		v, by, _, err := m.volume(t.Context(), volume.Own{Path: path, OnDisk: onDisk}, nil)
 		if err != nil || by != "du" || v.Used.Bytes < 1<<20 || v.Used.Bytes >= 2<<20 || v.Used.Inodes != 2 {
 			t.Errorf("%s: %+v by %s, %v", name, v.Used, by, err)
 		}
@@ -299,10 +300,11 @@ func TestDisk(t *testing.T) {
 // A directory of a volume on the node's disk on which somebody has mounted something is not measured.
 func TestMounted(t *testing.T) {
 	m := &Meter{}
-	if _, _, _, err := m.volume(t.Context(), "/proc", kind{local: true}); !errors.Is(err, os.ErrInvalid) {
+	if _, _, _, err := m.volume(t.Context(), volume.Own{Path: "/proc", OnDisk: true}, nil); !errors.Is(err, os.ErrInvalid) {
 		t.Errorf("it is measured, or %v", err)
 	}
-	if _, by, _, err := m.volume(t.Context(), t.TempDir(), kind{local: true}); err != nil || by != "du" {
+	_, by, _, err := m.volume(t.Context(), volume.Own{Path: t.TempDir(), OnDisk: true}, nil)
+	if err != nil || by != "du" {
 		t.Errorf("another is measured with %q, %v", by, err)
 	}
 }

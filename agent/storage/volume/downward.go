@@ -19,7 +19,7 @@ func downwardAPIs() plugin {
 			return from.downwardAPI(t.pod, s.Items,
 				from.look(s.DefaultMode, v1.DownwardAPIVolumeSourceDefaultMode, s.DefaultUser))
 		})
-	p.facts = func(used) facts { return facts{ordinary: true} }
+	p.facts = func(used) facts { return facts{own: true, ordinary: true} }
 	return p
 }
 

@@ -33,7 +33,7 @@ func emptyDirs() plugin {
 	return plugin{from: inPods, field: "emptyDir", name: emptyDirName, relabel: true,
 		facts: func(u used) facts {
 			onDisk := u.volume.EmptyDir.Medium == v1.StorageMediumDefault
-			return facts{mounted: !onDisk, ordinary: onDisk}
+			return facts{mounted: !onDisk, own: true, onDisk: onDisk, counted: onDisk, ordinary: onDisk}
 		},
 		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
 			source := *t.volume.EmptyDir

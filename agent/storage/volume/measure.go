@@ -125,8 +125,8 @@ func (u used) isThere(podDir string) bool {
 	return err == nil
 }
 
-// isMeasured reports whether the volume has room of its own, which others than agent/storage/localstorage
-// have to be asked for: a driver's, a server's, or a device's, and no directory of the host.
+// isMeasured reports whether the volume has room of its own: a driver's, a server's, or a device's, and no
+// directory of the host. What is in volumes of the node itself (OwnOf), agent/storage/localstorage measures.
 func (u used) isMeasured() bool {
 	switch {
 	case u.plugin.driver != nil, u.plugin.block:

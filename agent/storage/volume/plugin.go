@@ -117,6 +117,9 @@ func (p plugin) inside() string {
 type facts struct {
 	mounted  bool   // something is mounted on the volume's place, maybe with mount options
 	readOnly bool   // for all containers
+	own      bool   // the agent makes it of the node's disk or memory
+	onDisk   bool   // of the disk
+	counted  bool   // the kernel may count what is in it
 	ordinary bool   // any pod can have it at any time: nothing that it is made of can be missing
 	served   bool   // a server or driver has the files
 	contexts bool   // it can be mounted with an SELinux context

@@ -16,6 +16,7 @@ func projections() plugin {
 	p.facts = func(u used) facts {
 		sources := u.volume.Projected.Sources
 		return facts{
+			own:      true,
 			ordinary: !slices.ContainsFunc(sources, isRare),
 			polled: slices.ContainsFunc(sources,
 				func(s v1.VolumeProjection) bool { return s.PodCertificate != nil }),

@@ -102,6 +102,7 @@ func (s sources) alone(path string, f file, again time.Time) (content, error) {
 // hold secrets are in memory, or on disk if we cannot mount for lack of root.
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	return plugin{from: inPods, field: field, name: name, relabel: true, written: true,
+		facts: func(used) facts { return facts{own: true, onDisk: medium == v1.StorageMediumDefault} },
 		setUp: func(ctx context.Context, m *makers, t target) (time.Time, error) {
 			c, err := content(ctx, sources{m.cfg.Objects, m.cfg.Facts().Of(t.pod),
 				&room{volume: maxContent, pod: t.room}, m.cfg.enabled(fileOwners)}, t)
