@@ -71,10 +71,7 @@ func csiFacts(u used) facts {
 // longer than ctx: then a later call waits on.
 func (d csiDisks) setUp(ctx context.Context, t target,
 	then func(target string, got csi.Result) error) error {
-	if d.cfg.CSI == nil {
-		return errNoDrivers
-	}
-	of, err := t.csiVolume(t.pod)
+	of, err := d.cfg.csiVolume(t.pod, t.used)
 	if err != nil {
 		return err
 	}
@@ -100,19 +97,13 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 
 // isPublishedByCSI reports whether a pod has the volume of a driver that is registered.
 func isPublishedByCSI(c Config, pod *v1.Pod, u used) bool {
-	if c.CSI == nil {
-		return false
-	}
-	of, err := u.csiVolume(pod)
+	of, err := c.csiVolume(pod, u)
 	return err == nil && c.CSI.IsPublished(of.Key)
 }
 
 // lacksCSI returns why the driver cannot make the volume now.
 func lacksCSI(ctx context.Context, c Config, pod *v1.Pod, u used) error {
-	if c.CSI == nil {
-		return errNoDrivers
-	}
-	of, err := u.csiVolume(pod)
+	of, err := c.csiVolume(pod, u)
 	if err != nil {
 		return err
 	}
@@ -132,8 +123,11 @@ const ReasonUnmount = "FailedUnMount"
 
 var errNoDrivers = errors.New("CSI drivers cannot register here")
 
-// csiVolume returns the volume as its driver knows it.
-func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
+// csiVolume returns the volume as its driver knows it, if the node has drivers.
+func (c Config) csiVolume(pod *v1.Pod, u used) (csi.Volume, error) {
+	if c.CSI == nil {
+		return csi.Volume{}, errNoDrivers
+	}
 	if u.pv == nil {
 		return csi.Ephemeral(pod, u.volume)
 	}
@@ -158,10 +152,7 @@ func isLostToCSI(c Config, pod types.UID) bool { return c.CSI != nil && len(c.CS
 
 // recallCSI tells what the volume is, as its driver knows it.
 func recallCSI(m *makers, pod *v1.Pod, uid types.UID, u used, from string) {
-	if m.cfg.CSI == nil {
-		return
-	}
-	if of, err := u.csiVolume(pod); err == nil {
+	if of, err := m.cfg.csiVolume(pod, u); err == nil {
 		m.cfg.CSI.Recall(of, uid, from)
 	}
 }
@@ -216,10 +207,7 @@ func (d csiDisks) unmap(ctx context.Context, podDir string, u csi.Use) error {
 
 // expandCSI has the driver expand the volume.
 func expandCSI(ctx context.Context, c Config, g growing, fresh bool) (operation.Growth, error) {
-	if c.CSI == nil {
-		return operation.GrowthUnknown, errNoDrivers
-	}
-	of, err := g.used.csiVolume(g.pod)
+	of, err := c.csiVolume(g.pod, g.used)
 	if err != nil {
 		return operation.GrowthUnknown, err
 	}
@@ -231,10 +219,7 @@ var errNotMeasured = errors.New("the driver does not measure volumes")
 
 // roomOfCSI returns what the volume's driver says of its room.
 func roomOfCSI(c Config, pod *v1.Pod, u used) (diskusage.Room, error) {
-	if c.CSI == nil {
-		return diskusage.Room{}, errNoDrivers
-	}
-	of, err := u.csiVolume(pod)
+	of, err := c.csiVolume(pod, u)
 	if err != nil {
 		return diskusage.Room{}, err
 	}
@@ -255,10 +240,7 @@ func roomOfCSI(c Config, pod *v1.Pod, u used) (diskusage.Room, error) {
 
 // healthOfCSI asks the volume's driver. Whatever fails is no answer.
 func healthOfCSI(c Config, pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
-	if c.CSI == nil {
-		return nil, operation.Unanswered{Err: errNoDrivers}
-	}
-	of, err := u.csiVolume(pod)
+	of, err := c.csiVolume(pod, u)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (d csiDisks) persistent(ctx context.Context, u csi.Use) (of csi.Volume, err
 	if is.plugin.name != csiName || is.plugin.block != (u.Device != "") {
 		return of, fmt.Errorf("persistent volume %s is none of a CSI driver, or has another volumeMode", u.Name)
 	}
-	return is.csiVolume(nil)
+	return d.cfg.csiVolume(nil, is)
 }
 
 // forsake removes what the agent can of a volume that nothing names.
