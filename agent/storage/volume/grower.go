@@ -26,22 +26,12 @@ func (r *Grower) Grow(ctx context.Context, pods []*v1.Pod) error {
 	}
 	var errs []error
 	seen := map[string]bool{}
-	for _, pod := range pods {
-		dir, err := r.podDir(pod.UID)
-		if err != nil {
+	for u := range r.inUse(pods) {
+		if u.pvc == "" || u.plugin.driver == nil || seen[u.pv.Name] || !u.isThere() {
 			continue
 		}
-		all, err := r.pvcs.usedNow(pod)
-		if err != nil {
-			continue
-		}
-		for _, u := range all {
-			if u.pvc == "" || u.plugin.driver == nil || seen[u.pv.Name] || !u.isThere(dir) {
-				continue
-			}
-			seen[u.pv.Name] = true
-			errs = append(errs, r.growLater(ctx, pod, u))
-		}
+		seen[u.pv.Name] = true
+		errs = append(errs, r.growLater(ctx, u.pod, u.used))
 	}
 	r.known.keep(func(pv string) bool { return seen[pv] })
 	return errors.Join(errs...)

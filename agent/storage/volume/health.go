@@ -19,22 +19,16 @@ func (m *Meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health
 	out := map[types.UID]Health{}
 	var looks []reading[[]v1.VolumeHealthCondition]
 	about := map[string]PodVolume{}
-	for _, pod := range pods {
-		all, err := m.pvcs.usedNow(pod)
-		if err != nil || !m.due.begun(pod.UID) {
+	for u := range m.inUse(pods) {
+		if u.pvc == "" || u.plugin.driver == nil || !m.due.begun(u.pod.UID) {
 			continue
 		}
-		for _, u := range all {
-			if u.pvc == "" || u.plugin.driver == nil {
-				continue
-			}
-			key := "health of " + string(pod.UID) + "/" + u.volume.Name
-			about[key] = PodVolume{pod.UID, u.volume.Name}
-			looks = append(looks, reading[[]v1.VolumeHealthCondition]{key: key,
-				measure: func() ([]v1.VolumeHealthCondition, error) {
-					return u.plugin.driver.health(m.cfg, pod, u)
-				}})
-		}
+		key := "health of " + string(u.pod.UID) + "/" + u.volume.Name
+		about[key] = PodVolume{u.pod.UID, u.volume.Name}
+		looks = append(looks, reading[[]v1.VolumeHealthCondition]{key: key,
+			measure: func() ([]v1.VolumeHealthCondition, error) {
+				return u.plugin.driver.health(m.cfg, u.pod, u.used)
+			}})
 	}
 	m.healths.look(ctx, m.calls, looks, func(string, time.Duration) {})
 	for key, of := range about {

@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"os"
 	"slices"
 	"time"
 
@@ -71,33 +70,23 @@ func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod,
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
 	var looks []reading[diskusage.Room]
 	seen := map[string]int{} // index in Rooms
-	for _, pod := range pods {
-		dir, err := m.podDir(pod.UID)
-		if err != nil {
+	for u := range m.inUse(pods) {
+		out.Desired[u.fullName()]++
+		if !u.isThere() {
 			continue
 		}
-		all, err := m.pvcs.usedNow(pod)
-		if err != nil {
+		out.Actual[u.fullName()]++
+		if !u.isMeasured() {
 			continue
 		}
-		for _, u := range all {
-			out.Desired[u.fullName()]++
-			if !u.isThere(dir) {
-				continue
-			}
-			out.Actual[u.fullName()]++
-			if !u.isMeasured() {
-				continue
-			}
-			one := m.lookAt(pod, u, dir)
-			at, known := seen[one.key]
-			if !known {
-				at = len(out.Rooms)
-				seen[one.key], looks = at, append(looks, one)
-				out.Rooms = append(out.Rooms, VolumeRoom{Namespace: pod.Namespace, PVC: u.pvc})
-			}
-			out.Rooms[at].Pods = append(out.Rooms[at].Pods, PodVolume{pod.UID, u.volume.Name})
+		one := m.lookAt(u)
+		at, known := seen[one.key]
+		if !known {
+			at = len(out.Rooms)
+			seen[one.key], looks = at, append(looks, one)
+			out.Rooms = append(out.Rooms, VolumeRoom{Namespace: u.pod.Namespace, PVC: u.pvc})
 		}
+		out.Rooms[at].Pods = append(out.Rooms[at].Pods, PodVolume{u.pod.UID, u.volume.Name})
 	}
 	m.rooms.look(ctx, m.calls, looks, looked)
 	kept := out.Rooms[:0]
@@ -109,20 +98,6 @@ func (m *Meter) Measure(ctx context.Context, pods []*v1.Pod,
 	}
 	out.Rooms = slices.Clip(kept)
 	return out
-}
-
-// isThere reports whether the volume was made. A device is made with its link; another one
-// outside the pod's directory counts as made if that directory exists.
-func (u used) isThere(podDir string) bool {
-	path := u.place().ready(podDir, u.plugin.written)
-	switch {
-	case u.plugin.block:
-		path = u.place().device(podDir)
-	case u.plugin.path != nil:
-		path = podDir
-	}
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // isMeasured reports whether the volume has room of its own: a driver's, a server's, or a device's, and no
@@ -142,16 +117,16 @@ func (u used) isMeasured() bool {
 }
 
 // lookAt says how to measure a volume of a pod, which is the same volume for all pods with its PVC.
-func (m *Meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
-	out := reading[diskusage.Room]{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
+func (m *Meter) lookAt(u inUse) reading[diskusage.Room] {
+	out := reading[diskusage.Room]{key: "pod " + string(u.pod.UID) + "/" + u.volume.Name, by: "statfs"}
 	if u.pvc != "" {
 		out.key = "pv " + u.pv.Name
 	}
-	path := u.path(dir)
+	path := u.path(u.podDir)
 	switch {
 	case u.plugin.driver != nil:
 		out.by = u.facts().driver
-		out.measure = func() (diskusage.Room, error) { return u.plugin.driver.room(m.cfg, pod, u) }
+		out.measure = func() (diskusage.Room, error) { return u.plugin.driver.room(m.cfg, u.pod, u.used) }
 	case u.plugin.block:
 		out.by = "block"
 		out.measure = func() (diskusage.Room, error) { return diskusage.Device(path) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,6 +74,49 @@ type node struct {
 	filesystems
 	pvcs *boundPVCs
 	cfg  Config
+}
+
+// inUse is a volume of a pod that is set up, or being set up.
+type inUse struct {
+	pod    *v1.Pod
+	podDir string
+	used
+}
+
+// inUse yields the volumes of pods, in their order, without those whose PVC is not known. It leaves out pods
+// with a volume that is not supported.
+func (n *node) inUse(pods []*v1.Pod) iter.Seq[inUse] {
+	return func(yield func(inUse) bool) {
+		for _, pod := range pods {
+			dir, err := n.podDir(pod.UID)
+			if err != nil {
+				continue
+			}
+			all, err := n.pvcs.usedNow(pod)
+			if err != nil {
+				continue
+			}
+			for _, u := range all {
+				if !yield(inUse{pod, dir, u}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// isThere reports whether the volume was made. A device is made with its link; another one
+// outside the pod's directory counts as made if that directory exists.
+func (u inUse) isThere() bool {
+	path := u.place().ready(u.podDir, u.plugin.written)
+	switch {
+	case u.plugin.block:
+		path = u.place().device(u.podDir)
+	case u.plugin.path != nil:
+		path = u.podDir
+	}
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
