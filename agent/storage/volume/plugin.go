@@ -17,8 +17,8 @@ import (
 	"github.com/numalet/numalet/agent/storage/volume/operation"
 )
 
-// plugin describes one type of volumes. Each type has a file of its own, and no other code of the
-// package names it. Nothing else is needed to unmount and remove volumes in a pod's directory.
+// plugin describes one type of volumes. Each type has a file of its own, and the core decides
+// nothing by a type's name. Nothing else is needed to unmount and remove volumes in a pod's directory.
 type plugin struct {
 	from origin
 	// field is the type's field of v1.VolumeSource or v1.PersistentVolumeSource, as in manifests.
@@ -35,7 +35,7 @@ type plugin struct {
 	// recall tells the type what a volume of a pod is, in case its record is lost; from says where that was
 	// read. nil: the type needs no record.
 	recall func(m *makers, pod *v1.Pod, uid types.UID, u used, from string)
-	// driver has what drivers say of volumes that they make; nil: the agent makes the type's volumes itself.
+	// driver has the verbs of volumes that drivers make; nil: the agent makes the type's volumes itself.
 	driver *driver
 	// path returns where the volume is on the node; nil: at its place in the pod's directory.
 	path func(u used) string
@@ -84,8 +84,8 @@ type held struct {
 	inside string
 }
 
-// driver has what drivers say of the volumes that they make. The type itself counts that these are attached and
-// taken back.
+// driver asks the drivers of volumes about them, and has them grow. Such a type counts itself that its volumes
+// are attached and taken back.
 type driver struct {
 	// lacks returns why the volume's driver cannot make it now; nil: it can.
 	lacks func(ctx context.Context, c Config, pod *v1.Pod, u used) error
