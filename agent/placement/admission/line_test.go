@@ -155,6 +155,38 @@ func TestPodsKeepTheirPlaceWhileAskedAbout(t *testing.T) {
 	})
 }
 
+// A plugin that took longer than record.Patience stops no pods behind the next one, until it has answered in time.
+func TestSlowPluginStopsTheLineOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := newPairs(8)
+		d := open(t, dir, &p.plugins, func(c *Config) { c.Plugins = p })
+		defer d.stop()
+		comes := func(takes time.Duration, gpu, other string) {
+			p.takes = takes
+			d.together(func() {
+				d.queue.Submit(pod(gpu, "example.com/gpu=1"), false)
+				d.queue.Submit(pod(other, "cpu=1"), false)
+			})
+		}
+		comes(2*record.Patience, "a", "b")
+		d.expect()
+		time.Sleep(record.Patience)
+		d.expect("b Admit")
+		time.Sleep(record.Patience)
+		d.expect("a Admit")
+		d.queue.Release("a")
+		d.queue.Release("b")
+		comes(record.Patience/2, "c", "e") // in time, which is not known yet
+		d.expect("e Admit")
+		time.Sleep(record.Patience / 2)
+		d.expect("c Admit")
+		comes(record.Patience/2, "f", "g")
+		d.expect()
+		time.Sleep(record.Patience / 2)
+		d.now("f Admit, g Admit")
+	})
+}
+
 // One deadline is all that a plugin costs which does not answer, however many pods stand in line.
 func TestSilentPluginKeepsTheLineOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
