@@ -31,15 +31,19 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// newStatuses makes those of a node whose agent ran before in that root.
-func newStatuses(t *testing.T, root string) *Statuses {
+// newStatuses makes those of a node whose agent ran before in that root, and what hears of them.
+func newStatuses(t *testing.T, root string) (*Statuses, *hearers) {
 	t.Helper()
 	cfg, err := config.FromArgs([]string{"--topology-from=fixture:laptop", "--root-dir=" + root})
 	if err != nil {
 		t.Fatal(err)
 	}
+	h := &hearers{}
 	c := StatusConfig{
-		Node: node.Node{Identity: node.Identity{Settings: cfg, BootID: "boot"}}, Metrics: noMetrics{},
+		Node: node.Node{Identity: node.Identity{Settings: cfg, BootID: "boot"}}, Metrics: h,
+		Publishers: []Publisher{{Status: func(c podstatus.Change) {
+			h.heard = append(h.heard, "published "+c.Pod.Name)
+		}}},
 		Get:    func(types.UID) (cri.Pod, bool) { return cri.Pod{}, false },
 		Events: mailbox.New[syncloop.Event](),
 	}
@@ -49,17 +53,20 @@ func newStatuses(t *testing.T, root string) *Statuses {
 	if c.Failures, err = health.OpenFailures(root, failure.Rules{}); err != nil {
 		t.Fatal(err)
 	}
-	return NewStatuses(c)
+	return NewStatuses(c), h
 }
 
 func begins(s *Statuses, p *v1.Pod) {
 	s.Write(pod.Effect{Kind: pod.Write, Facts: pod.Facts{Spec: pod.Spec{Pod: p}}, Status: pod.StatusPending})
 }
 
-// noMetrics count nothing.
-type noMetrics struct{ Metrics }
+// hearers are metrics and a publisher.
+type hearers struct {
+	Metrics
+	heard []string
+}
 
-func (noMetrics) Status(podstatus.Change) {}
+func (h *hearers) Status(c podstatus.Change) { h.heard = append(h.heard, "counted "+c.Pod.Name) }
 
 // Whatever ends pods has the syncLoop end them with its reason, and the next run of the agent too: but a static
 // pod that a shutdown ends, and a pod whose life is over. What was done about failed devices counts as well.
@@ -77,7 +84,7 @@ func TestEnds(t *testing.T) {
 	}
 	podtest.Source("file")(pods["static"])
 	synctest.Test(t, func(t *testing.T) {
-		s := newStatuses(t, root)
+		s, _ := newStatuses(t, root)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.endings.Work(ctx, s.MayHave) }()
@@ -111,7 +118,7 @@ ill DeviceFailed it is hot false 3s`
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}
 	})
-	s := newStatuses(t, root)
+	s, h := newStatuses(t, root)
 	var got []string
 	for _, name := range names {
 		if why, _, ok := s.endings.PendingKill(pods[name]); ok {
@@ -130,6 +137,9 @@ failed DeviceFailed a GPU is gone`
 		t.Fatal(err)
 	}
 	begins(s, pods["limited"])
+	if want := []string{"counted limited", "published limited"}; !slices.Equal(h.heard, want) {
+		t.Errorf("of a status was heard %q, want %q", h.heard, want)
+	}
 	uid, short, ok := s.EvictionFacts(assigned).Last()
 	if uid != "limited" || short != eviction.NodeFSAvailable || !ok {
 		t.Errorf("the last eviction is of %q, %q, %t", uid, short, ok)

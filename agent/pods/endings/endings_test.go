@@ -171,6 +171,24 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// TestBatch: of what comes together each is taken in order, so that a pod which begins again may end again.
+func TestBatch(t *testing.T) {
+	r, now := record{}, time.Now()
+	over := news{Ending: Ending{UID: "a"}, over: true}
+	if !r.merge([]news{{Ending: because("a", "first", 0)}, over, {Ending: because("a", "second", 0)}}, now) {
+		t.Error("nothing has changed")
+	}
+	if len(r.all) != 1 || r.all[0].Message != "second" {
+		t.Errorf("there are %+v", r.all)
+	}
+	if r.merge([]news{{Ending: because("a", "third", 0)}}, now) {
+		t.Error("the same ending is a change")
+	}
+	if !r.merge([]news{over}, now) || len(r.all) > 0 || r.merge([]news{over}, now) {
+		t.Errorf("over, there are %+v", r.all)
+	}
+}
+
 // Nothing of an ending is lost: its reason, whether the pod exceeded a limit of its own, and a message that is
 // not too long. A pod that has ended is not ended.
 func TestPendingKill(t *testing.T) {
