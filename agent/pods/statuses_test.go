@@ -40,7 +40,7 @@ func newStatuses(t *testing.T, root string) (*Statuses, *hearers) {
 	}
 	h := &hearers{}
 	c := StatusConfig{
-		Node: node.Node{Identity: node.Identity{Settings: cfg, BootID: "boot"}}, Metrics: h,
+		Node: node.Node{Identity: node.Identity{Settings: cfg, BootID: "boot"}, Events: noEvents{}}, Metrics: h,
 		Publishers: []Publisher{{Status: func(c podstatus.Change) {
 			h.heard = append(h.heard, "published "+c.Pod.Name)
 		}}},
@@ -60,11 +60,18 @@ func begins(s *Statuses, p *v1.Pod) {
 	s.Write(pod.Effect{Kind: pod.Write, Facts: pod.Facts{Spec: pod.Spec{Pod: p}}, Status: pod.StatusPending})
 }
 
+// noEvents is a recorder of events about pods, which are not looked at.
+type noEvents struct{ node.Events }
+
+func (noEvents) Pod(*v1.Pod, string, string, string) {}
+
 // hearers are metrics and a publisher.
 type hearers struct {
 	Metrics
 	heard []string
 }
+
+func (h *hearers) Rejected(reason string) { h.heard = append(h.heard, "rejected "+reason) }
 
 func (h *hearers) Status(c podstatus.Change) { h.heard = append(h.heard, "counted "+c.Pod.Name) }
 
@@ -77,14 +84,14 @@ func TestEnds(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, health.FailuresFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"limited", "gone", "down", "static", "ill", "failed", "restarted"}
+	names := []string{"limited", "gone", "down", "static", "ill", "many", "failed", "restarted"}
 	pods := map[string]*v1.Pod{}
 	for _, name := range names {
 		pods[name] = podtest.New(name)
 	}
 	podtest.Source("file")(pods["static"])
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := newStatuses(t, root)
+		s, h := newStatuses(t, root)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.endings.Work(ctx, s.MayHave) }()
@@ -95,6 +102,10 @@ func TestEnds(t *testing.T) {
 		s.Down(pods["down"], 2*time.Second)
 		s.Down(pods["static"], 2*time.Second)
 		s.fail(pods["ill"], "it is hot", 3*time.Second)
+		Refuse(s.node, h, s.endings)(pods["many"], "too many volumes")
+		if want := []string{"rejected VolumeAttachmentLimitExceeded"}; !slices.Equal(h.heard, want) {
+			t.Errorf("of a pod that is refused was heard %q, want %q", h.heard, want)
+		}
 		synctest.Wait()
 		begins(s, pods["gone"])
 		s.Forget("gone")
@@ -113,7 +124,8 @@ func TestEnds(t *testing.T) {
 gone Evicted its limit true 1s
 down Terminated Pod was terminated in response to imminent node shutdown. false 2s
 static Terminated Pod was terminated in response to imminent node shutdown. false 2s
-ill DeviceFailed it is hot false 3s`
+ill DeviceFailed it is hot false 3s
+many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes false 0s`
 		if diff := cmp.Diff(ends, strings.Join(got, "\n")); diff != "" {
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}
@@ -128,6 +140,7 @@ ill DeviceFailed it is hot false 3s`
 	const next = `limited Evicted its limit
 down Terminated Pod was terminated in response to imminent node shutdown.
 ill DeviceFailed it is hot
+many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes
 failed DeviceFailed a GPU is gone`
 	if diff := cmp.Diff(next, strings.Join(got, "\n")); diff != "" {
 		t.Errorf("the next run ends (-want +got):\n%s", diff)

@@ -184,6 +184,14 @@ func TestBatch(t *testing.T) {
 	if r.merge([]news{{Ending: because("a", "third", 0)}}, now) {
 		t.Error("the same ending is a change")
 	}
+	for _, c := range []struct {
+		grace   time.Duration
+		changes bool
+	}{{time.Minute, true}, {time.Hour, false}, {time.Minute, false}, {time.Second, true}} {
+		if r.merge([]news{{Ending: because("a", "again", c.grace)}}, now) != c.changes {
+			t.Errorf("within %v is a change: %t", c.grace, !c.changes)
+		}
+	}
 	if !r.merge([]news{over}, now) || len(r.all) > 0 || r.merge([]news{over}, now) {
 		t.Errorf("over, there are %+v", r.all)
 	}
@@ -313,11 +321,11 @@ func TestWrittenFirst(t *testing.T) {
 		})
 		began := time.Now()
 		r.End(because("a", "hung", 0))
-		time.Sleep(writtenWithin - 1)
+		time.Sleep(writtenWithin - time.Nanosecond)
 		if got := r.told(); got != "" {
 			t.Errorf("after %v told is %q", time.Since(began), got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if got := r.told(); got != "a hung in 0s" {
 			t.Errorf("after %v told is %q", time.Since(began), got)
 		}
