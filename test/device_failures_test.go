@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -72,6 +74,13 @@ func TestFailedDeviceRestartsOnce(t *testing.T) {
 	awaitHealth(n, "train-node", "gpu-0=Unhealthy gpu-1=Unhealthy")
 	set(true, "gpu-1")
 	awaitHealth(n, "train-node", "gpu-0=Unhealthy gpu-1=Healthy")
+	n.Eventually("the failure of gpu-1 is over", func() error {
+		raw, err := os.ReadFile(filepath.Join(n.Root, "numalet_device_failures"))
+		if err == nil && bytes.Contains(raw, []byte("gpu-1")) {
+			err = fmt.Errorf("the agent remembers %s", raw)
+		}
+		return err
+	})
 	hasRestarted(n, "train-node", 1)
 	set(false, "gpu-1")
 	hasRestarted(n, "train-node", 2)

@@ -81,8 +81,10 @@ func TestHeld(t *testing.T) {
 	if last = p.Held(t.Context(), "a", dir); last.On.Inodes == 0 {
 		t.Errorf("after the memory was unmapped it is %+v", last)
 	}
-	there, done := make(chan error), make(chan struct{})
-	go func() { // its thread ends with it
+	there, done, ended := make(chan error), make(chan struct{}), make(chan struct{})
+	copied := int(here.Fd())
+	go func() { // its thread ends with it, or is parked, and must not hold what it has copied
+		defer close(ended)
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 			there <- err
@@ -92,12 +94,15 @@ func TestHeld(t *testing.T) {
 		there <- nil
 		<-done
 		f.Close()
+		unix.Close(copied)
+		unix.Close(again)
 	}()
 	if err := <-there; err != nil {
 		t.Skip(err)
 	}
 	more("a descriptor of one thread", 1)
 	close(done)
+	<-ended
 	other := deleted(t, dir)
 	defer other.Close()
 	ctx, cancel := context.WithCancel(t.Context())
