@@ -9,8 +9,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/cluster/kubeapi"
 	"github.com/numalet/numalet/agent/cluster/requests"
 	"github.com/numalet/numalet/agent/pods/podstatus"
+	"github.com/numalet/numalet/agent/pods/source"
+	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // took is reported for a status that changed here, and not for one that is only restored there.
@@ -40,6 +44,40 @@ func TestTook(t *testing.T) {
 	b.Saw([]*v1.Pod{pod.DeepCopy()}, now) // another client restored the old one
 	if took := answered(); took != 0 {
 		t.Errorf("what was put right took %v", took)
+	}
+}
+
+// A mirror pod that ended with an earlier life is told nothing. If the API server, restored from a backup, has an
+// older version that has not ended, it is asked, and gets the status.
+func TestOutlivedMirrorOfARestoredServer(t *testing.T) {
+	b, now := NewPlanner(), time.Now()
+	static := podtest.New("n/s", podtest.UID("static"), podtest.Source(source.FileSource),
+		podtest.Annotations(podspec.AnnotationHash, "h"))
+	version := func(of string, phase v1.PodPhase) *v1.Pod {
+		m := podtest.New("n/s", podtest.UID("mirror"), podtest.Phase(phase), podtest.Annotations(podspec.AnnotationMirror, "h"))
+		m.ResourceVersion = of
+		return m
+	}
+	b.Saw([]*v1.Pod{version("20", v1.PodFailed)}, now)
+	b.Wrote(podstatus.Change{Pod: static, After: v1.PodStatus{Phase: v1.PodSucceeded}}, now)
+	if q, _ := b.Next("static", now); q.Verb != requests.None || !b.isPublished("static") {
+		t.Errorf("of a mirror pod that ended otherwise there is a %q, published: %t", q.Verb, b.isPublished("static"))
+	}
+	restored := version("10", v1.PodPending)
+	b.Saw([]*v1.Pod{restored}, now)
+	q, again := b.Next("static", now)
+	if q.Verb != requests.None || !again.Equal(now.Add(kubeapi.Patience)) {
+		t.Errorf("an older version may be late: there is a %q, and the next in %v", q.Verb, again.Sub(now))
+	}
+	now = again
+	if q, _ = b.Next("static", now); q.Verb != requests.Get {
+		t.Fatalf("of a version that stays older there is a %q", q.Verb)
+	}
+	if _, err := b.Answered("static", q, restored, nil, now); err != nil {
+		t.Fatal(err)
+	}
+	if q, _ = b.Next("static", now); q.Verb != requests.Patch || q.Status.Phase != v1.PodSucceeded {
+		t.Errorf("of the restored mirror pod there is a %q with %s", q.Verb, q.Status.Phase)
 	}
 }
 

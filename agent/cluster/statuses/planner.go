@@ -150,10 +150,16 @@ func (b *Planner) remoteLocked(p *local) *remote {
 		return b.remotes[p.Pod.UID]
 	}
 	r := b.remotes[b.mirrors[podspec.Name(p.Pod)]]
-	if r == nil || !podspec.IsMirrorOf(r.Last(), p.Pod) || mirror.Outlived(r.Last(), p.Change) {
+	if r == nil || !podspec.IsMirrorOf(r.Last(), p.Pod) {
 		return nil
 	}
 	return r
+}
+
+// outlives reports whether the mirror pod, as it is known, has ended with an earlier life of the pod: it gets no
+// status, and is made anew.
+func (p *local) outlives(r *remote) bool {
+	return podspec.IsStatic(p.Pod) && mirror.Outlived(r.Last(), p.Change)
 }
 
 // Next returns the next request about a pod here. again is the time at which there may be one
@@ -174,7 +180,7 @@ func (b *Planner) Next(uid types.UID, now time.Time) (q Request, again time.Time
 	switch {
 	case doubted:
 		return Request{Verb: requests.Get, Pod: pod}, time.Time{}
-	case r.Get() == nil:
+	case r.Get() == nil, p.outlives(r):
 		return Request{}, again
 	}
 	want := p.truncation.apply(pod.Status, status.Merge(pod.Status, p.After))
@@ -208,7 +214,8 @@ func (b *Planner) lacks() bool {
 
 // lackedLocked reports whether the API server lacks the newest status of a pod that it has.
 func (b *Planner) lackedLocked(p *local) bool {
-	return !p.since.IsZero() && !p.First && b.remoteLocked(p) != nil
+	r := b.remoteLocked(p)
+	return !p.since.IsZero() && !p.First && r != nil && !p.outlives(r)
 }
 
 // isPublished reports whether the API server has the newest status of a pod here, or has no pod for it.
