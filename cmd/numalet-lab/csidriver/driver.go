@@ -77,16 +77,18 @@ func (d *Driver) Run(ctx context.Context) error {
 	csi.RegisterIdentityServer(serving, d)
 	csi.RegisterControllerServer(serving, d)
 	csi.RegisterNodeServer(serving, d)
-	servers := map[string]*grpc.Server{d.config.Socket: serving}
+	servers := []*grpc.Server{serving}
+	sockets := []string{d.config.Socket} // of the servers; an agent that is told of the driver calls it at once
 	if d.config.Registry != "" {
 		registry := grpc.NewServer()
 		registerapi.RegisterRegistrationServer(registry, registration{d: d})
-		servers[filepath.Join(d.config.Registry, d.config.Name+"-reg.sock")] = registry
+		servers = append(servers, registry)
+		sockets = append(sockets, filepath.Join(d.config.Registry, d.config.Name+"-reg.sock"))
 	}
 	var ended sync.WaitGroup
 	defer ended.Wait()
-	for socket, server := range servers {
-		l, err := listen(socket)
+	for i, server := range servers {
+		l, err := listen(sockets[i])
 		if err != nil {
 			stop(servers)
 			return err
@@ -108,7 +110,7 @@ func listen(socket string) (net.Listener, error) {
 	return net.Listen("unix", socket)
 }
 
-func stop(servers map[string]*grpc.Server) {
+func stop(servers []*grpc.Server) {
 	for _, s := range servers {
 		late := time.AfterFunc(stopsWithin, s.Stop)
 		s.GracefulStop()
