@@ -16,8 +16,6 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-const outOf = "OutOf" // prefix of the kubelet's reasons for resources that are only counted
-
 // refusal is a case that has no place.
 type refusal struct {
 	Case
@@ -50,8 +48,8 @@ func (r refusal) short() *Blocking {
 		return r.refusedBy(rejection.Err)
 	case rejection.Reason == allocation.ReasonTopology:
 		return r.misaligned()
-	case strings.HasPrefix(rejection.Reason, outOf):
-		return r.outOf(strings.TrimPrefix(rejection.Reason, outOf), rejection.Message)
+	case rejection.Short != "":
+		return r.outOf(string(rejection.Short), rejection.Message)
 	}
 	return nil
 }

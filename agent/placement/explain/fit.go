@@ -77,7 +77,7 @@ func (c Case) WouldFit() []string {
 		s.left += trials
 		smaller(s.both(targets))
 	}
-	if ahead || strings.HasPrefix(rejection.Reason, outOf) { // everything else was available
+	if ahead || rejection.Short != "" { // everything else was available
 		smaller(s.counted())
 	}
 	return slices.Concat(author, others)
