@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -159,12 +160,21 @@ func newTarget(pod *v1.Pod, podDir string, all []used, have []found, p place) ta
 func (t target) path() string  { return t.used.path(t.podDir) }
 func (t target) ready() string { return t.place().ready(t.podDir, t.plugin.written) }
 
+// table has the types of volumes. It is made once, since each look at a pod goes through it, and never written to.
+var table struct {
+	once  sync.Once
+	types []plugin
+}
+
 func plugins() []plugin {
-	return []plugin{
-		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
-		images(), nfs(), iscsi(), iscsiBlocks(), fc(), fcBlocks(), locals(), blocks(), csiVolumes(),
-		csiBlocks(),
-	}
+	table.once.Do(func() {
+		table.types = []plugin{
+			emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
+			images(), nfs(), iscsi(), iscsiBlocks(), fc(), fcBlocks(), locals(), blocks(), csiVolumes(),
+			csiBlocks(),
+		}
+	})
+	return table.types
 }
 
 // typeNamed returns the type of volumes with a file system that has the name; without one: there is
