@@ -52,7 +52,7 @@ type Ending struct {
 	Short string
 }
 
-// Endings are those of a node. Its methods may be called from anywhere; none but Work blocks.
+// Endings ends the pods of a node. Its methods may be called from anywhere, and only Work blocks.
 type Endings struct {
 	tell    func(uid types.UID, why pod.Why, grace time.Duration)
 	news    *mailbox.Box[news]
@@ -164,7 +164,7 @@ func (e *Endings) Work(ctx context.Context, known func(types.UID) bool) error {
 	return nil
 }
 
-// write is what the disk is to have; done is closed then.
+// write asks for news to be written. done is closed when they are, or when that failed.
 type write struct {
 	news []news
 	done chan struct{}

@@ -43,20 +43,6 @@ func DemandOf(pod *v1.Pod, node *cpumanager.Static, by topology.Choosers) Demand
 	return d
 }
 
-// Choices are the devices that were chosen for the pod, by resource.
-func (d Demand) Choices() map[string]sets.Set[string] {
-	if len(d.Chosen) == 0 {
-		return nil
-	}
-	out := map[string]sets.Set[string]{}
-	for _, resources := range d.Chosen {
-		for name, ids := range resources {
-			out[name] = out[name].Union(sets.New(ids...))
-		}
-	}
-	return out
-}
-
 // Wants reports whether the pod requests any of these resources.
 func (d Demand) Wants(resources sets.Set[string]) bool {
 	if len(resources) == 0 {

@@ -1,6 +1,7 @@
 package line
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
@@ -105,7 +106,7 @@ func (p *Pass) first(d *decide.Decision) (other *Entry, forSlot bool) {
 // may prefer others to, or all if the pod has no place.
 func (p *Pass) awaited(d *decide.Decision) []string {
 	if d.Outcome != decide.Admit {
-		return p.wanted
+		return slices.Sorted(maps.Keys(p.wanted))
 	}
 	had := allocation.HoldingsOf(p.request.Own).Devices()
 	gets := allocation.HoldingsOf(d.Case.Plan.Pod).Devices()

@@ -2,7 +2,6 @@ package line
 
 import (
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -59,9 +58,10 @@ type current struct {
 	patient bool // it may wait for what it lacks
 	// has are the devices that it claims, or of its place, by resource.
 	has allocation.DeviceIDs
-	// wanted lists its resources, contested those whose plugins have a preference; hasAny: it has some of these.
-	wanted, contested []string
-	hasAny            bool
+	// wanted has its resources; contested lists those whose plugins have a preference; hasAny: it has some of these.
+	wanted    map[string]int
+	contested []string
+	hasAny    bool
 }
 
 // Verdict is a decision with the inputs that explain it.
@@ -117,7 +117,7 @@ func (p *Pass) take(ctx context.Context, e *Entry, at int) {
 func (p *Pass) currentOf(e *Entry, at int) current {
 	t := current{
 		at: at, request: p.asks(e), patient: e.Waited(p.Now) < p.Wait,
-		wanted: slices.Sorted(maps.Keys(e.Least)), contested: p.View.Contested(e.Demand),
+		wanted: e.Least, contested: p.View.Contested(e.Demand),
 	}
 	if e.Has.Kind != record.Assigned {
 		t.has = allocation.HoldingsOf(e.Has.Pod).Devices()

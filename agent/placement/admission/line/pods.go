@@ -92,12 +92,12 @@ func (p *Pods) Follow(state allocation.State) (heard bool) {
 			p.account(uid)
 		}
 	}
-	return p.followOwed(before.PendingReleases, state.PendingReleases)
+	return p.followReleases(before.PendingReleases, state.PendingReleases)
 }
 
-// followOwed takes over the releases that plugins have yet to hear of: until then no pod gets these
+// followReleases takes over the releases that plugins have yet to hear of: until then no pod gets these
 // devices.
-func (p *Pods) followOwed(before, now []allocation.PendingRelease) (changed bool) {
+func (p *Pods) followReleases(before, now []allocation.PendingRelease) (changed bool) {
 	if reflect.DeepEqual(before, now) {
 		return false
 	}

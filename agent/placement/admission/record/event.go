@@ -42,7 +42,7 @@ type (
 	Ranked struct {
 		After   types.UID
 		ForSlot bool // it waits for the slot of that pod
-		// Place is what the pod has meanwhile; without containers: nothing.
+		// The pod keeps Place meanwhile; without containers it has none.
 		Place allocation.Pod
 	}
 
