@@ -228,9 +228,7 @@ func (m *migrant) check(name string) {
 	if got := m.allocated(); got != m.asked {
 		m.t.Errorf("%s: Allocate was called: %v, was %v", name, got, m.asked)
 	}
-	if diff := cmp.Diff(m.restarts, restartCounts(m.t, m.Node)); diff != "" {
-		m.t.Errorf("%s: restart counts (-before +after):\n%s", name, diff)
-	}
+	m.countsRestarts(name)
 	m.Eventually("the state is sound", func() error { return m.sound() })
 	m.Eventually("the kubelet's files are of the policies", m.exported)
 	for key, c := range m.containers() {
@@ -248,6 +246,18 @@ func (m *migrant) check(name string) {
 	if m.t.Failed() {
 		m.t.FailNow()
 	}
+}
+
+// countsRestarts waits until the statuses count the restarts that there were. Until a pod was looked
+// at, its status is the kept one, which may be older.
+func (m *migrant) countsRestarts(after string) {
+	m.t.Helper()
+	m.Eventually("restarts are counted", func() error {
+		if diff := cmp.Diff(m.restarts, restartCounts(m.t, m.Node)); diff != "" {
+			return fmt.Errorf("%s: restart counts (-want +got):\n%s", after, diff)
+		}
+		return nil
+	})
 }
 
 // containers returns what each container with exclusive CPUs or devices holds.
