@@ -27,41 +27,41 @@ import (
 // pod: for the pods that came last, and for one more. It is called at the start of a round.
 func audit(t testing.TB, q *Queue) {
 	t.Helper()
-	entries := q.admitter.pods.Order
+	entries := q.admitter.line.Order
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
 	a := &q.admitter
-	pass := line.NewPass(a, line.Surroundings{Now: time.Now(), Wait: a.cfg.Wait, View: a.view}, a.pods)
-	all := wanting(q.admitter.pods.Ledger.Resources())
+	pass := line.NewPass(a.line, time.Now())
+	all := wanting(q.admitter.line.Ledger.Resources())
 	for _, e := range append(slices.Clone(entries), &line.Entry{Record: record.Record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
-		at, ahead := slices.Index(q.admitter.pods.Order, e), v1.ResourceList{}
-		for i, o := range q.admitter.pods.Order {
+		at, ahead := slices.Index(q.admitter.line.Order, e), v1.ResourceList{}
+		for i, o := range q.admitter.line.Order {
 			if o.Claims() && (i < at || at < 0) {
 				ahead = allocation.AddRequests(ahead, o.Requests)
 			}
 		}
-		s := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.Ledger)
+		s := a.line.Snapshot(a.line.View, a.line.Ledger)
 		r := decide.Request{Pod: all, In: e.Pod.UID}
 		s.Ahead = ahead
 		want := q.recounted(e, both(func(*line.Entry) bool { return true }))
 		want.Others = q.counted(e, func(o *line.Entry) bool {
-			return !o.Claims() || at < 0 || slices.Index(q.admitter.pods.Order, o) < at
+			return !o.Claims() || at < 0 || slices.Index(q.admitter.line.Order, o) < at
 		}).Others
 		same(t, fmt.Sprintf("%q now", e.Pod.UID), s.Now(&r), want)
 		if at >= 0 {
 			alone := q.recounted(e, func(o *line.Entry) (counts, recorded bool) {
-				if o == nil || slices.Index(q.admitter.pods.Order, o) < at {
+				if o == nil || slices.Index(q.admitter.line.Order, o) < at {
 					return true, true
 				}
 				if !o.Claims() {
 					return true, true
 				}
-				_, recorded = q.admitter.pods.Stored.Pods[o.Pod.UID]
+				_, recorded = q.admitter.line.Stored.Pods[o.Pod.UID]
 				return recorded, recorded
 			})
 			front := pass.Front(at).Beside(e.Pod.UID,
-				q.admitter.pods.Ledger.Resources())
+				q.admitter.line.Ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
@@ -71,25 +71,25 @@ func audit(t testing.TB, q *Queue) {
 		}
 	}
 	owed := sets.New[types.UID]()
-	for _, o := range q.admitter.pods.Stored.PendingReleases {
+	for _, o := range q.admitter.line.Stored.PendingReleases {
 		owed.Insert(o.Entry())
 	}
-	auditRecords(t, q.admitter.pods)
+	auditRecords(t, &q.admitter.line.Pods)
 	for _, uid := range a.reporter.Pods() {
-		if a.pods.Find(uid) == nil {
+		if a.line.Find(uid) == nil {
 			t.Errorf("pod %s is gone, and what was said of it is kept", uid)
 		}
 	}
 	for uid := range a.calls.last {
-		if e := a.pods.Find(uid); e == nil || !e.State.UnderWay() {
+		if e := a.line.Find(uid); e == nil || !e.State.UnderWay() {
 			t.Errorf("pod %s has a call, and none is under way", uid)
 		}
 	}
-	for uid := range q.admitter.pods.Ledger.All() {
+	for uid := range q.admitter.line.Ledger.All() {
 		if owed.Has(uid) {
 			continue
 		}
-		if _, stored := q.admitter.pods.Stored.Pods[uid]; q.admitter.pods.Find(uid) == nil && !stored {
+		if _, stored := q.admitter.line.Stored.Pods[uid]; q.admitter.line.Find(uid) == nil && !stored {
 			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
 	}
@@ -129,7 +129,7 @@ func (q *Queue) recounted(e *line.Entry, counts func(*line.Entry) (counts, recor
 	room := q.counted(e, func(o *line.Entry) bool { c, _ := counts(o); return c })
 	known := map[types.UID]bool{e.Pod.UID: true}
 	var held []allocation.Pod
-	for _, o := range q.admitter.pods.Order {
+	for _, o := range q.admitter.line.Order {
 		known[o.Pod.UID] = true
 		if o == e {
 			continue
@@ -138,17 +138,17 @@ func (q *Queue) recounted(e *line.Entry, counts func(*line.Entry) (counts, recor
 		if has && len(o.Has.Pod.Containers) > 0 {
 			held = append(held, o.Has.Pod)
 		}
-		if p, ok := q.admitter.pods.Stored.Pods[o.Pod.UID]; ok && recorded {
+		if p, ok := q.admitter.line.Stored.Pods[o.Pod.UID]; ok && recorded {
 			held = append(held, p)
 		}
 	}
 	unknown, _ := counts(nil)
-	for uid, p := range q.admitter.pods.Stored.Pods {
+	for uid, p := range q.admitter.line.Stored.Pods {
 		if !known[uid] && unknown {
 			held = append(held, p)
 		}
 	}
-	for _, o := range q.admitter.pods.Stored.PendingReleases {
+	for _, o := range q.admitter.line.Stored.PendingReleases {
 		if unknown {
 			held = append(held, allocation.Pod{Containers: map[string]allocation.Container{
 				"gone": {allocation.Devices{{Resource: o.Resource, IDs: o.IDs}}},
@@ -161,7 +161,7 @@ func (q *Queue) recounted(e *line.Entry, counts func(*line.Entry) (counts, recor
 
 func (q *Queue) counted(e *line.Entry, counts func(*line.Entry) bool) (room allocation.Room) {
 	staying, leaving, claimed := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for _, o := range q.admitter.pods.Order {
+	for _, o := range q.admitter.line.Order {
 		if o == e || !o.Counts() || !counts(o) {
 			continue
 		}
@@ -242,14 +242,14 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2"), false)
 		d.expect("a Admit")
-		right := d.queue.admitter.pods.Ledger
+		right := d.queue.admitter.line.Ledger
 		e, _ := right.Get("a")
 		for _, wrong := range []allocation.Entry{
 			{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
 			{Assigned: e.Assigned},
 			{Assigned: e.Assigned, Requests: e.Requests, Hold: allocation.Terminating},
 		} {
-			d.queue.admitter.pods.Ledger = right.With("a", wrong)
+			d.queue.admitter.line.Ledger = right.With("a", wrong)
 			found := &finds{TB: t}
 			audit(found, d.queue)
 			if !found.any {

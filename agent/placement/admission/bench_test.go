@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/line"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
@@ -55,8 +56,8 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
 	}
 	settle(b.Context(), q)
-	for _, e := range q.admitter.pods.Order {
-		q.admitter.Tell(b.Context(), e, record.Left{})
+	for _, e := range q.admitter.line.Order {
+		q.admitter.step(b.Context(), line.Left{UID: e.Pod.UID})
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
 	return q, planned
@@ -70,7 +71,7 @@ func wait(b *testing.B, q *Queue, pods int, limits string) {
 	}
 	settle(b.Context(), q)
 	waits := 0
-	for _, e := range q.admitter.pods.Order {
+	for _, e := range q.admitter.line.Order {
 		if e.State == record.Waiting {
 			waits++
 		}
@@ -108,19 +109,13 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 
 // settle runs the queue until nothing is under way.
 func settle(ctx context.Context, q *Queue) {
-	q.read(ctx)
-	for first := true; first || q.under(); first = false {
-		q.admitter.sweep(ctx)
-		if q.under() {
-			<-q.admitter.calls.done.Wake()
-			q.admitter.finish(ctx)
-		}
+	for q.round(ctx); q.under(); q.round(ctx) {
+		<-q.admitter.calls.done.Wake()
 	}
-	q.admitter.sweep(ctx)
 }
 
 func (q *Queue) under() bool {
-	for _, e := range q.admitter.pods.Order {
+	for _, e := range q.admitter.line.Order {
 		if e.State.UnderWay() {
 			return true
 		}
@@ -145,12 +140,11 @@ func BenchmarkRelease(b *testing.B) {
 	released := 0
 	var busy time.Duration
 	for b.Loop() {
-		q.Release(q.admitter.pods.Order[0].Pod.UID)
-		q.read(b.Context())
+		q.Release(q.admitter.line.Order[0].Pod.UID)
+		q.round(b.Context())
 		<-q.admitter.calls.done.Wake()
 		began := spent(b)
-		q.admitter.finish(b.Context())
-		q.admitter.sweep(b.Context())
+		q.round(b.Context())
 		busy += spent(b) - began
 		b.StopTimer()
 		settle(b.Context(), q)
@@ -173,8 +167,7 @@ func BenchmarkDeviceChange(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		p.offer("example.com/nic", i%7+1)
 		q.Poke()
-		q.read(b.Context())
-		q.admitter.sweep(b.Context())
+		q.round(b.Context())
 	}
 	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
@@ -186,9 +179,13 @@ func BenchmarkPlans(b *testing.B) {
 	q, planned := crowded(b, crowd)
 	*planned = 0
 	began := spent(b)
+	first, second := roomOf(b, crowd), roomOf(b, crowd)
+	q.admitter.cfg.Hardware = func() machine.Hardware {
+		first, second = second, first
+		return first
+	}
 	for b.Loop() {
-		q.admitter.changes.machine = true
-		q.admitter.sweep(b.Context())
+		q.round(b.Context())
 	}
 	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)),
 		"cpu-µs/plan")
@@ -213,7 +210,7 @@ func BenchmarkBreak(b *testing.B) {
 					busy += spent(b) - began
 					b.StopTimer()
 					rejections := 0
-					for _, e := range q.admitter.pods.Order {
+					for _, e := range q.admitter.line.Order {
 						if e.State == record.Rejected {
 							rejections++
 						}

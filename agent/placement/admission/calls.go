@@ -42,6 +42,10 @@ type answer struct {
 	event record.Event
 }
 
+func newCalls(cfg Config) calls {
+	return calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]*call{}}
+}
+
 // start runs f for the pod until the deadline; zero: as long as f takes.
 func (c *calls) start(ctx context.Context, pod types.UID, deadline time.Time,
 	f func(context.Context) record.Event) {

@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/line"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
@@ -31,7 +32,8 @@ type Config struct {
 	Rules    topology.Rules
 	Handlers []decide.Handler // in order
 	Store    *store.Store
-	Plugins  Plugins
+	// Plugins may know their deadlines: AllocateDeadline and PreferredDeadline.
+	Plugins Plugins
 	// Needs knows what pods cannot start without of the API server; nil: nothing.
 	Needs Needs
 	// Claims knows the resource claims of pods; nil: no pod has any.
@@ -90,19 +92,22 @@ func (c *Config) view() decide.View {
 	return v
 }
 
-func (c *Config) snapshot(v decide.View, l allocation.Ledger) decide.Snapshot {
-	return decide.Snapshot{
-		View: v, Rules: c.Rules, Handlers: c.Handlers, Ledger: l,
-		Ahead: l.Requests(allocation.Claimed), Patient: c.Wait > 0, Endless: c.Wait <= 0,
+func (c *Config) settings() line.Settings {
+	s := line.Settings{
+		Rules: c.Rules, Handlers: c.Handlers, BootID: c.BootID, Wait: c.Wait,
+		Rereads: c.Reread != nil, Inquires: c.Needs != nil, Clock: time.Now,
 	}
+	if p, ok := c.Plugins.(interface {
+		AllocateDeadline() time.Duration
+		PreferredDeadline() time.Duration
+	}); ok {
+		s.AllocateDeadline, s.PreferredDeadline = p.AllocateDeadline(), p.PreferredDeadline()
+	}
+	return s
 }
 
 // Still returns what a pod is decided with on a node at rest that runs the pods of the store.
 func (c *Config) Still() decide.Snapshot {
-	return c.snapshot(c.view(), allocation.Ledger{}).Still(c.Store.State().List())
-}
-
-// demandOf returns what the pod requests of the node as it is.
-func (c *Config) demandOf(pod *v1.Pod) decide.Demand {
-	return decide.DemandOf(pod, c.Hardware().CPUs, c.Rules.Choosers)
+	s := c.settings()
+	return s.Snapshot(c.view(), allocation.Ledger{}).Still(c.Store.State().List())
 }

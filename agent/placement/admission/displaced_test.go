@@ -70,7 +70,7 @@ func TestAClaimBesideTheOneThatStaysIsKept(t *testing.T) {
 		c.set(func() { c.lacks["a"] = noDriver })
 		d.queue.Poke() // so that it is decided on while the second waits
 		d.now("a Wait " + claim.ReasonWaitDriver)
-		if of := d.queue.admitter.pods; of.Find("c").State != record.Inquiring ||
+		if of := d.queue.admitter.line; of.Find("c").State != record.Inquiring ||
 			len(of.Find("b").Has.Pod.Containers["main"].Memory()) != 1 {
 			t.Errorf("c is %v, b has %v", of.Find("c").State, of.Find("b").Has.Pod)
 		}

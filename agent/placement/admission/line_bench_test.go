@@ -28,7 +28,7 @@ func BenchmarkLine(b *testing.B) {
 					q.Submit(pod(fmt.Sprint("new-", i), "cpu=1 memory=64Mi example.com/gpu=1"), false)
 				}
 				settle(b.Context(), q)
-				for slices.ContainsFunc(q.admitter.pods.Order, func(e *line.Entry) bool {
+				for slices.ContainsFunc(q.admitter.line.Order, func(e *line.Entry) bool {
 					return e.State != record.Admitted
 				}) {
 					settle(b.Context(), q)

@@ -411,7 +411,7 @@ func testExclusivePlace(t *testing.T, dir string) {
 	if said := d.hear(); len(said) == 0 || said[0] != "first Admit" {
 		t.Fatalf("said %q", said)
 	}
-	pods := d.queue.admitter.pods
+	pods := d.queue.admitter.line
 	has, first := pods.Find("asked").Has.Pod, d.store.State().Pods["first"]
 	if state := pods.Find("asked").State; state != record.Inquiring {
 		t.Fatalf("the pod that was asked about is %s", state)

@@ -3,16 +3,13 @@ package admission
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/line"
-	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/explain"
@@ -21,31 +18,15 @@ import (
 
 // Queue decides on pods. Its methods do not block; Run does the work.
 type Queue struct {
-	inbox *mailbox.Box[message]
-
-	// Owned by Run.
-	admitter admitter
-	looking  []chan<- decide.Snapshot
+	inbox    *mailbox.Box[message]
+	admitter admitter // Run owns it
 }
 
+// message is what the queue is asked for: an event, or a look.
 type message struct {
-	kind  messageKind
-	pod   *v1.Pod
-	uid   types.UID
-	adopt bool
-	ended bool                   // of a pod that leaves
-	reply chan<- decide.Snapshot // of a look
+	event line.Event
+	look  chan<- decide.Snapshot
 }
-
-type messageKind int
-
-const (
-	submitPod messageKind = iota
-	leavePod
-	releasePod
-	poke
-	look
-)
 
 // New returns a queue that knows no pods yet.
 func New(cfg Config) *Queue {
@@ -58,41 +39,36 @@ func New(cfg Config) *Queue {
 	if cfg.Unadvised == nil {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
-	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
-		cfg: cfg, pods: line.New(cfg.BootID, claimsOf(cfg.Claims)), slow: sets.Set[string]{},
-		calls:    calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]*call{}},
-		reporter: report.New(cfg.Report, cfg.Plugins, cfg.Wait),
-	}}
-	return q
+	return &Queue{inbox: mailbox.New[message](), admitter: newAdmitter(cfg)}
 }
 
 // Submit asks for a decision. adopt says that the pod's sandbox is alive in the runtime.
 // Submitting a pod that was decided already changes nothing but the spec remembered. A pod that
 // terminates is not submitted before it is Released.
 func (q *Queue) Submit(pod *v1.Pod, adopt bool) {
-	q.inbox.Put(message{kind: submitPod, pod: pod, uid: pod.UID, adopt: adopt})
+	q.inbox.Put(message{event: line.Submitted{Pod: pod, Adopt: adopt}})
 }
 
 // Leaving says that the pod has begun to terminate: pods may wait for what it holds. ended: it has
 // come to its end by itself. To the kubelet what such a pod holds is free, so that pods wait for it
 // that do not wait otherwise.
 func (q *Queue) Leaving(uid types.UID, ended bool) {
-	q.inbox.Put(message{kind: leavePod, uid: uid, ended: ended})
+	q.inbox.Put(message{event: line.Left{UID: uid, Ended: ended}})
 }
 
 // Release gives back what the pod holds and forgets it. For a pod that still waits it withdraws
 // the request. A uid that only the store knows is dropped there. Once nothing of the pod is
 // recorded any more Released is reported, also of a uid that nothing is known of.
-func (q *Queue) Release(uid types.UID) { q.inbox.Put(message{kind: releasePod, uid: uid}) }
+func (q *Queue) Release(uid types.UID) { q.inbox.Put(message{event: line.Gone{UID: uid}}) }
 
 // Poke says that something changed that pods may be waiting for, such as the inventory.
-func (q *Queue) Poke() { q.inbox.Put(message{kind: poke}) }
+func (q *Queue) Poke() { q.inbox.Put(message{event: line.Poked{}}) }
 
 // Snapshot returns the inputs of a decision on a pod submitted now. It waits for Run, which does not
 // wait for it.
 func (q *Queue) Snapshot(ctx context.Context) (decide.Snapshot, error) {
 	reply := make(chan decide.Snapshot, 1)
-	q.inbox.Put(message{kind: look, reply: reply})
+	q.inbox.Put(message{look: reply})
 	select {
 	case s := <-reply:
 		return s, nil
@@ -131,49 +107,36 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-q.inbox.Wake():
-			a.finish(ctx) // new pods see what has been given back
-			q.read(ctx)
 		case <-a.calls.done.Wake():
-			a.finish(ctx)
 		case <-timer.C:
 		}
-		a.sweep(ctx)
-		for _, reply := range q.looking { // after the pods that were submitted before
-			reply <- a.Snapshot(a.pods.Ledger)
-		}
-		q.looking = nil
+		q.round(ctx)
 		timer.Reset(a.untilNext())
 	}
 }
 
-// read takes the inbox; pods to adopt go first, so that new ones see what those hold.
-func (q *Queue) read(ctx context.Context) {
-	q.admitter.follow()
-	messages := q.inbox.Take()
-	slices.SortStableFunc(messages, func(a, b message) int { return rank(a) - rank(b) })
-	for _, m := range messages {
-		switch m.kind {
-		case submitPod:
-			q.admitter.submitted(ctx, m.pod, m.adopt)
-		case leavePod:
-			if e := q.admitter.pods.Find(m.uid); e != nil {
-				q.admitter.Tell(ctx, e, record.Left{Ended: m.ended})
-			}
-		case releasePod:
-			q.admitter.released(ctx, m.uid)
-		case poke:
-			q.admitter.changes.poked = true
-		case look:
-			q.looking = append(q.looking, m.reply)
-		default:
-			panic(fmt.Sprintf("admission: message kind %d", m.kind))
-		}
+// round does all that was asked for since the last one.
+func (q *Queue) round(ctx context.Context) {
+	a := &q.admitter
+	events, looks := sorted(q.inbox.Take())
+	a.round(ctx, events)
+	for _, reply := range looks { // after the pods that were submitted before
+		reply <- a.line.Snapshot(a.line.View, a.line.Ledger)
 	}
 }
 
-func rank(m message) int {
-	if m.kind == submitPod && m.adopt {
-		return 0
+// sorted returns the events, those of pods to adopt first, so that new ones see what those hold.
+func sorted(messages []message) (events []line.Event, looks []chan<- decide.Snapshot) {
+	var adopted []line.Event
+	for _, m := range messages {
+		switch in, ok := m.event.(line.Submitted); {
+		case m.look != nil:
+			looks = append(looks, m.look)
+		case ok && in.Adopt:
+			adopted = append(adopted, in)
+		default:
+			events = append(events, m.event)
+		}
 	}
-	return 1
+	return append(adopted, events...), looks
 }

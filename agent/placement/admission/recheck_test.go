@@ -66,7 +66,7 @@ func TestAClaimOnAThreadBreaksWhenTheOtherComesOnline(t *testing.T) {
 		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("new", "cpu=1"), false)
 		d.now("new " + forResources)
-		if claim := d.queue.admitter.pods.Find("new").Has.Pod.CPUs(); !claim.Equals(cpuset.New(1)) {
+		if claim := d.queue.admitter.line.Find("new").Has.Pod.CPUs(); !claim.Equals(cpuset.New(1)) {
 			t.Fatalf("the claim is %s, want CPU 1", claim)
 		}
 		change(threads(t, alone.CPUs))
@@ -111,7 +111,7 @@ func TestAClaimOnThreadsBecomesOneOnACore(t *testing.T) {
 				d.queue.Submit(pod("later", "cpu=1 example.com/gpu=1"), false)
 				synctest.Wait()
 				d.hear()
-				claim := d.queue.admitter.pods.Find("first").Has.Pod.CPUs()
+				claim := d.queue.admitter.line.Find("first").Has.Pod.CPUs()
 				if claim.Contains(5) || claim.Contains(6) || claim.Size() != 2 {
 					t.Fatalf("the claim is %s", claim)
 				}

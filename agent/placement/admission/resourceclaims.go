@@ -2,12 +2,10 @@ package admission
 
 import (
 	"context"
-	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/placement/admission/line"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
@@ -58,10 +56,4 @@ func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Po
 		return &record.PrepareError{Err: err}
 	}
 	return nil
-}
-
-// claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
-// something else.
-func (w *waiters) claimsChanged(e *line.Entry) bool {
-	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.pods.ClaimsOf(e.Pod), e.Uses)
 }

@@ -73,7 +73,7 @@ func TestSpecThatChangesWhileAllocateRuns(t *testing.T) {
 				// What is counted is what it was admitted with, also when it is submitted once more.
 				d.queue.Submit(newer, false)
 				d.expect()
-				e := d.queue.admitter.pods.Find("a")
+				e := d.queue.admitter.line.Find("a")
 				if cpus := e.Requests.Cpu().String(); cpus != test.cpus {
 					t.Errorf("%s CPUs are counted", cpus)
 				}

@@ -104,7 +104,7 @@ func (w *walk) owed(all *sums) {
 			w.failf("the plugin of %s is well and has not heard that %v of %s are released",
 				o.Resource, o.IDs, o.UID)
 		}
-		for _, e := range w.desk.queue.admitter.pods.Order {
+		for _, e := range w.desk.queue.admitter.line.Order {
 			had := allocation.HoldingsOf(e.Has.Pod).Devices()[o.Resource]
 			if had.HasAny(o.IDs...) && !e.Claims() && !e.Runs {
 				w.failf("%s is given %v of %s, which are owed to its plugin", e.Pod.UID, had, o.Resource)
@@ -129,12 +129,12 @@ func (w *walk) entries(all *sums) {
 			known++
 		}
 	}
-	if n := len(w.desk.queue.admitter.pods.Order); n != known {
+	if n := len(w.desk.queue.admitter.line.Order); n != known {
 		w.failf("the queue knows %d pods, want %d", n, known)
 	}
 	w.lines()
 	var reserved sums
-	for _, e := range w.desk.queue.admitter.pods.Order {
+	for _, e := range w.desk.queue.admitter.line.Order {
 		t := w.find(e.Pod.UID)
 		if t == nil {
 			w.failf("the queue has %s, which was released", e.Pod.UID)
@@ -162,11 +162,11 @@ func (w *walk) entries(all *sums) {
 func (w *walk) lines() {
 	slots := map[string]types.UID{}
 	a := &w.desk.queue.admitter
-	for _, e := range a.pods.Order {
+	for _, e := range a.line.Order {
 		if e.Has.Kind == record.Placed && !e.Undecided() {
 			w.failf("%s has a place that may change in state %s", e.Pod.UID, e.State)
 		}
-		if e.State == record.Behind && !a.pods.IsBehind(e, a.view) {
+		if e.State == record.Behind && !a.line.IsBehind(e, a.line.View) {
 			w.failf("%s stands in line behind nobody", e.Pod.UID)
 		}
 		if e.State == record.Behind {
@@ -176,7 +176,7 @@ func (w *walk) lines() {
 			continue
 		}
 		open := e.Question.Resource
-		for _, name := range a.view.Contested(e.Demand) {
+		for _, name := range a.line.View.Contested(e.Demand) {
 			if !e.Holds(name) && name != open {
 				w.seen["others go on"]++
 				continue
@@ -194,7 +194,7 @@ func (w *walk) lines() {
 
 // inLine reports whether the pod waits for what a plugin that hangs prefers, for it or for another.
 func (w *walk) inLine(t *tenant) bool {
-	e := w.desk.queue.admitter.pods.Find(t.uid)
+	e := w.desk.queue.admitter.line.Find(t.uid)
 	if e != nil && e.State == record.Inquiring {
 		w.seen["asked what it needs"]++
 		return true
@@ -227,7 +227,7 @@ func (w *walk) reserved(t *tenant, g *grant, others *sums) {
 
 // state names the pod's state and what kind of reservation it has.
 func (w *walk) state(t *tenant) string {
-	e := w.desk.queue.admitter.pods.Find(t.uid)
+	e := w.desk.queue.admitter.line.Find(t.uid)
 	if e == nil {
 		return "unknown"
 	}

@@ -18,8 +18,8 @@ func (e *endless) check(a decide.Attempt) *decide.Refusal {
 	if n := e.asked.Add(1); n > most-20 {
 		w := e.walk
 		w.tell("decided on is %s", a.Pod.UID)
-		for _, o := range w.desk.queue.admitter.pods.Order {
-			w.tell("  %s after %s %v: %s, %s", o.Pod.UID, o.After, o.ForSlot, w.state(w.find(o.Pod.UID)), o.Cause)
+		for _, o := range w.desk.queue.admitter.line.Order {
+			w.tell("  %s after %s %v: %s, %q", o.Pod.UID, o.After, o.ForSlot, w.state(w.find(o.Pod.UID)), o.Cause.Reason())
 		}
 		if n > most {
 			panic("admission decides without end\n" + strings.Join(w.story, "\n"))

@@ -154,7 +154,7 @@ func (w *walk) fits(last *tenant) {
 			}
 		}
 	}
-	for _, e := range w.desk.queue.admitter.pods.Order {
+	for _, e := range w.desk.queue.admitter.line.Order {
 		if e.Pod.UID == last.uid {
 			break
 		}

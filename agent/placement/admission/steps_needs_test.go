@@ -48,7 +48,7 @@ func (w *walk) needed() {
 	if len(w.needs.early) > 0 {
 		w.failf("what %v need was forgotten while it was asked", w.needs.early)
 	}
-	p := w.desk.queue.admitter.pods
+	p := w.desk.queue.admitter.line
 	for uid := range w.needs.begun {
 		if e := p.Find(uid); e == nil || e.State == record.Rejected || !e.Inquiry.Begun {
 			w.failf("what %s needs is followed for nobody", uid)

@@ -11,7 +11,7 @@ import (
 // promised checks that each pod that waits was decided on with its resource claims as they are known
 // now, and that no two pods are promised one CPU or device.
 func (w *walk) promised() {
-	p := w.desk.queue.admitter.pods
+	p := w.desk.queue.admitter.line
 	var before []*grant
 	for _, e := range p.Order {
 		if !e.Claims() || e.State.Goes() {
@@ -42,7 +42,7 @@ func (w *walk) promised() {
 
 // lineEnds checks that no pod stands in line behind itself.
 func (w *walk) lineEnds() {
-	p := w.desk.queue.admitter.pods
+	p := w.desk.queue.admitter.line
 	for _, e := range p.Order {
 		o, n := e, 0
 		for ; o != nil && o.State == record.Behind && n <= len(p.Order); n++ {

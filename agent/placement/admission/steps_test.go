@@ -227,7 +227,7 @@ func (w *walk) run(steps int) {
 func (w *walk) passesBy() {
 	stops := func(e *line.Entry) bool { return e.StopsLine() }
 	for range 10 {
-		if !slices.ContainsFunc(w.desk.queue.admitter.pods.Order, stops) {
+		if !slices.ContainsFunc(w.desk.queue.admitter.line.Order, stops) {
 			return
 		}
 		time.Sleep(record.Patience)

@@ -22,6 +22,7 @@ type Decision struct {
 	Pod             *v1.Pod
 	Outcome         Outcome
 	Reason, Message string
+	Cause           Cause // of a Wait
 	// Case is the plan and what it was made from.
 	Case explain.Case
 	// Held lists what the pod holds once it is admitted.
@@ -107,7 +108,7 @@ func (s *Snapshot) Decide(r *Request) Decision {
 			d.predict(rooms{room, s.Later(r)}, r)
 		case ok && s.Endless && unready.Claim.Reason != "":
 			d.Kind, d.Rejection = Unclaimed, nil
-			d.refuse(Wait, unready.Claim.Reason, unready.Error())
+			d.wait(causeOf(unready.Claim), unready.Error())
 		}
 		if d.Outcome == Reject && podspec.IsCritical(r.Pod) {
 			d.preempt(s, r)
@@ -123,7 +124,12 @@ func (s *Snapshot) assigns(pod *v1.Pod) bool {
 }
 
 func (d *Decision) refuse(outcome Outcome, reason, message string) {
-	d.Outcome, d.Reason, d.Message = outcome, reason, message
+	d.Outcome, d.Reason, d.Message, d.Cause = outcome, reason, message, Nothing
+}
+
+func (d *Decision) wait(c Cause, message string) {
+	d.refuse(Wait, c.Reason(), message)
+	d.Cause = c
 }
 
 func (d Decision) stopped(by *Refusal, patient bool) Decision {
@@ -131,7 +137,7 @@ func (d Decision) stopped(by *Refusal, patient bool) Decision {
 	d.Rejection = &allocation.Rejection{Reason: by.Reason, Message: by.Message}
 	d.refuse(Reject, by.Reason, by.Message)
 	if by.Wait && patient {
-		d.Outcome = Wait
+		d.Outcome, d.Cause = Wait, ForHandler
 	}
 	return d
 }

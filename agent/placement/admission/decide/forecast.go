@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -25,7 +24,7 @@ func (d *Decision) predict(in rooms, r *Request) {
 	later, laterErr := in.later.Plan(r.Pod, r.Advice)
 	if laterErr == nil {
 		d.Claim = later.Pod
-		d.refuse(Wait, ReasonWaitResources,
+		d.wait(ForResources,
 			d.Message+"; pods that are terminating hold what is missing")
 		return
 	}
@@ -36,11 +35,15 @@ func (d *Decision) predict(in rooms, r *Request) {
 	d.Claim = claim
 	var unready *allocation.Unready
 	if !errors.As(laterErr, &unready) && !errors.As(d.Case.Err, &unready) {
-		d.refuse(Wait, ReasonWaitDevices,
+		d.wait(ForDevices,
 			d.Message+"; devices that are unhealthy now would do")
 		return
 	}
-	d.refuse(Wait, cmp.Or(unready.Claim.Reason, ReasonWaitPlugin), unready.Error())
+	cause := ForPlugin
+	if unready.Claim.Reason != "" {
+		cause = causeOf(unready.Claim)
+	}
+	d.wait(cause, unready.Error())
 	if !r.Own.IsEmpty() {
 		// From before a reboot: it keeps what it had, for its plugin to confirm.
 		d.Claim = r.Own

@@ -38,7 +38,7 @@ func (l Lack) Missing() bool { return l != Lack{} && !l.Unknown }
 func (d Decision) Without(l Lack, wait, waited time.Duration) Decision {
 	const nothing = "; until then the pod is given no CPUs, memory or devices"
 	d.Kind, d.Claim, d.Victims, d.Rejection = Hindered, allocation.Pod{}, nil, nil
-	d.Outcome, d.Reason, d.Message = Wait, ReasonWaitObjects, l.Why+nothing
+	d.wait(ForObjects, l.Why+nothing)
 	if l.Unknown {
 		d.Message = l.Why + "; it is not known whether the pod could start" + nothing
 		return d
@@ -49,7 +49,7 @@ func (d Decision) Without(l Lack, wait, waited time.Duration) Decision {
 		d.Rejection = &allocation.Rejection{Reason: podspec.ReasonVolumeLimit, Message: l.Limit}
 	}
 	if waited >= wait {
-		d.Outcome, d.Reason, d.Message = Reject, d.Rejection.Reason, d.Rejection.Message
+		d.refuse(Reject, d.Rejection.Reason, d.Rejection.Message)
 	}
 	return d
 }

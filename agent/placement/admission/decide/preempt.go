@@ -41,7 +41,7 @@ func (d *Decision) preempt(s *Snapshot, r *Request) {
 		return
 	}
 	d.Kind, d.Claim, d.Victims = Preempting, plan.Pod, victims
-	d.refuse(Wait, ReasonWaitResources, d.Message+"; pods that make way for it hold what is missing")
+	d.wait(ForResources, d.Message+"; pods that make way for it hold what is missing")
 }
 
 // unmet says in the kubelet's words that not enough pods can make way. Of a static pod, which counts

@@ -22,8 +22,8 @@ type exchange map[*Entry]allocation.Pod
 
 // choose decides on the pod whose turn it is, and returns what others have then.
 func (p *Pass) choose() (Verdict, exchange) {
-	ledger := p.pods.Ledger
-	if p.hasAny && p.line.holder(p, p.contested) == nil {
+	ledger := p.Ledger
+	if p.hasAny && p.slots.holder(p, p.contested) == nil {
 		if offered, more := p.offer(ledger); more {
 			v := p.decide(offered)
 			x, ok := p.exchanged(v.Held)
@@ -37,8 +37,8 @@ func (p *Pass) choose() (Verdict, exchange) {
 
 // claimants lists the later pods whose devices may change: nothing of these is recorded or chosen.
 func (p *Pass) claimants() (out []*Entry) {
-	for _, o := range p.pods.Order[p.at+1:] {
-		if _, recorded := p.pods.Stored.Pods[o.Pod.UID]; o.Has.Kind != record.Assigned && !recorded &&
+	for _, o := range p.Order[p.at+1:] {
+		if _, recorded := p.Stored.Pods[o.Pod.UID]; o.Has.Kind != record.Assigned && !recorded &&
 			!o.State.Goes() && len(o.Chosen) == 0 {
 			out = append(out, o)
 		}
@@ -82,7 +82,7 @@ func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 	takes := allocation.HoldingsOf(gets).Devices()
 	for _, name := range p.contested {
 		r, pool := p.View.Inventory.Resources[name], map[topology.NodeSet][]string{}
-		taken := p.pods.Ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
+		taken := p.Ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
 		given := p.has[name].Difference(takes[name]).Difference(taken).UnsortedList()
 		slices.SortFunc(given, devicemanager.CompareIDs)
 		for _, id := range given {

@@ -1,119 +1,77 @@
 package line
 
 import (
-	"maps"
-	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/topology"
 )
 
-// line knows the pods that stand in line, as a pass goes on.
-type line struct {
-	made bool
-	// slots holds, by resource, the pod that has the resource's slot; last the pod that wants the
-	// resource and came last in the pass.
-	slots, last map[string]*Entry
-	// asked is the last pod before of which the API server has yet to say whether it could start.
-	asked *Entry
+// Line is all that decisions depend on: the pods, the node, and what has happened since the pods that wait were
+// looked at. Step alone changes it. Others read the fields.
+type Line struct {
+	Settings
+	Facts
+	Pods
+	View decide.View
+
+	repeats record.Repeats
+	slow    sets.Set[string] // resources whose plugins take long to say what they prefer
+	changes changes
+	effects []Effect // of the step in progress
 }
 
-// look finds the pods that hold the slots, once in a pass.
-func (l *line) look(p *Pass) {
-	if l.made {
-		return
-	}
-	l.made, l.slots, l.last = true, map[string]*Entry{}, map[string]*Entry{}
-	for _, e := range p.pods.Order {
-		if e.HoldsSlot() {
-			for _, name := range p.View.Contested(e.Demand) {
-				if e.Holds(name) {
-					l.slots[name] = e
-				}
-			}
-		}
+// Settings stay as they are.
+type Settings struct {
+	Rules    topology.Rules
+	Handlers []decide.Handler // in order
+	BootID   string           // the kernel's boot id now
+	Wait     time.Duration    // how long a pod may wait; 0: it is rejected instead
+	// Rereads: what is stale can be read again. Inquires: objects of the API server can be followed.
+	Rereads, Inquires bool
+	// AllocateDeadline and PreferredDeadline are what plugins have to answer; 0: not known.
+	AllocateDeadline, PreferredDeadline time.Duration
+	Clock                               func() time.Time
+}
+
+// Facts know of the API server's objects. Their functions do not block.
+type Facts struct {
+	// ClaimsOf returns the resource claims of a pod for which FollowClaims was wanted.
+	ClaimsOf func(*v1.Pod) allocation.PodClaims
+	// Lack returns what a pod lacks for which FollowNeeds was wanted.
+	Lack func(*v1.Pod) decide.Lack
+}
+
+// New returns a line without pods.
+func New(s Settings, f Facts) *Line {
+	return &Line{
+		Settings: s, Facts: f, slow: sets.Set[string]{},
+		Pods: Pods{byUID: map[types.UID]*Entry{}, bootID: s.BootID},
 	}
 }
 
-// note takes note that the pass has come past the pod.
-func (l *line) note(p *Pass, e *Entry) {
-	if !e.Undecided() {
-		return
-	}
-	l.look(p)
-	if e.MayGiveWay() {
-		l.asked = e
-	}
-	for _, name := range p.View.Contested(e.Demand) {
-		if e.Holds(name) {
-			l.last[name] = e
-		}
+// Snapshot returns what a decision beside this ledger depends on.
+func (s *Settings) Snapshot(v decide.View, l allocation.Ledger) decide.Snapshot {
+	return decide.Snapshot{
+		View: v, Rules: s.Rules, Handlers: s.Handlers, Ledger: l,
+		Ahead: l.Requests(allocation.Claimed), Patient: s.Wait > 0, Endless: s.Wait <= 0,
 	}
 }
 
-// holder returns the pod that holds the slot of one of the resources, or stands in line for it before the pod;
-// nil: none.
-func (l *line) holder(p *Pass, resources []string) *Entry {
-	l.look(p)
-	for _, name := range resources {
-		switch has, last := l.slots[name], l.last[name]; {
-		case has != nil && has.Pod.UID == p.request.In:
-		case has != nil && has.HoldsSlot() && has.Holds(name):
-			return has
-		case last != nil && last.Undecided():
-			return last
-		}
+// Request returns what the pod asks for.
+func (l *Line) Request(e *Entry) decide.Request {
+	r := decide.Request{
+		Pod: e.Pod, In: e.Pod.UID, Own: l.own(e), Runs: e.Runs, ResourceClaims: l.ClaimsOf(e.Pod),
+		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, HasPreempted: e.Tries.HasPreempted,
 	}
-	return nil
-}
-
-// before has the pod stand in line if another pod's devices have to be known before the decision counts.
-func (p *Pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
-	other, forSlot := p.first(d)
-	if other == nil {
-		return record.Ranked{}, false
+	if e.Claims() {
+		r.Claimed, r.Claim = true, e.Has.Pod
 	}
-	in = record.Ranked{After: other.Pod.UID, ForSlot: forSlot}
-	if d.Outcome == decide.Admit {
-		in.Place = d.Case.Plan.Pod
-	}
-	return in, true
-}
-
-// first returns the pod whose devices have to be known first; nil: none. forSlot: it has to
-// give up its slot.
-func (p *Pass) first(d *decide.Decision) (other *Entry, forSlot bool) {
-	if d.Kind == decide.Planned {
-		if other := p.line.holder(p, p.awaited(d)); other != nil {
-			return other, true
-		}
-	}
-	asked := p.line.asked
-	if d.Outcome == decide.Admit || asked == nil || !asked.MayGiveWay() {
-		return nil, false
-	}
-	s := p.beside(p.withoutAsked.upTo(p.at, p.pods))
-	switch without := s.Decide(&p.request); {
-	case without.Outcome == decide.Admit,
-		without.Outcome == decide.Wait && d.Outcome == decide.Reject:
-		return asked, false
-	}
-	return nil, false
-}
-
-// awaited lists the resources whose slots count for the decision: those of which it chooses devices that a plugin
-// may prefer others to, or all if the pod has no place.
-func (p *Pass) awaited(d *decide.Decision) []string {
-	if d.Outcome != decide.Admit {
-		return slices.Sorted(maps.Keys(p.wanted))
-	}
-	had := allocation.HoldingsOf(p.request.Own).Devices()
-	gets := allocation.HoldingsOf(d.Case.Plan.Pod).Devices()
-	if d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
-		return !had[name].IsSuperset(gets[name])
-	}) {
-		return p.contested
-	}
-	return nil
+	return r
 }

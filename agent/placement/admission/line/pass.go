@@ -1,7 +1,6 @@
 package line
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"time"
@@ -15,9 +14,8 @@ import (
 
 // Pass goes once through the pods in the order of arrival and decides on those that are queued.
 type Pass struct {
-	Shell
-	Surroundings
-	pods *Pods
+	*Line
+	now time.Time
 	current
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
@@ -27,28 +25,9 @@ type Pass struct {
 	// could start.
 	withoutLater, withoutReleasing, withoutAsked partial
 
-	line line
+	slots slots
 	// displaced: the pods behind look for a place again.
 	displaced bool
-}
-
-// Shell is the admission around the line.
-type Shell interface {
-	// Tell tells a pod's record of an event. It returns when the effects have been carried out.
-	Tell(ctx context.Context, e *Entry, ev record.Event)
-	// Explain takes note of a verdict on a pod; final: it counts.
-	Explain(e *Entry, v Verdict, final bool)
-	// Snapshot returns what a decision beside this ledger depends on.
-	Snapshot(allocation.Ledger) decide.Snapshot
-	// Lack returns what a pod lacks whose objects are followed.
-	Lack(*v1.Pod) decide.Lack
-}
-
-// Surroundings stay as they are during a pass.
-type Surroundings struct {
-	Now  time.Time
-	Wait time.Duration // how long a pod may wait; 0: pods do not wait
-	View decide.View
 }
 
 // current is the pod that the pass has come to: its place, and what the decision takes of it.
@@ -72,9 +51,9 @@ type Verdict struct {
 }
 
 // NewPass returns a pass through the pods that has not begun.
-func NewPass(sh Shell, in Surroundings, of *Pods) *Pass {
+func NewPass(of *Line, now time.Time) *Pass {
 	return &Pass{
-		Shell: sh, Surroundings: in, pods: of,
+		Line: of, now: now,
 		withoutLater: partial{out: func(of *Pods, e *Entry, passed bool) bool {
 			_, recorded := of.Stored.Pods[e.Pod.UID]
 			return e.Claims() && !recorded && !passed
@@ -87,27 +66,27 @@ func NewPass(sh Shell, in Surroundings, of *Pods) *Pass {
 	}
 }
 
-// Run goes through the pods, up to the last that is queued or one that stops the line.
-func (p *Pass) Run(ctx context.Context) {
-	for i, e := range slices.Clone(p.pods.Order) {
-		if p.pods.Queued == 0 {
+// run goes through the pods, up to the last that is queued or one that stops the line.
+func (p *Pass) run() {
+	for i, e := range slices.Clone(p.Order) {
+		if p.Queued == 0 {
 			return
 		}
-		if p.take(ctx, e, i); e.StopsLine() {
+		if p.take(e, i); e.StopsLine() {
 			return
 		}
 	}
 }
 
 // Front returns the ledger for a pod that takes what later pods claim.
-func (p *Pass) Front(at int) allocation.Ledger { return p.withoutLater.upTo(at, p.pods) }
+func (p *Pass) Front(at int) allocation.Ledger { return p.withoutLater.upTo(at, &p.Pods) }
 
 // take decides on the pod at this place if it is queued.
-func (p *Pass) take(ctx context.Context, e *Entry, at int) {
+func (p *Pass) take(e *Entry, at int) {
 	if p.at = at; e.State == record.Queued {
-		p.attempt(ctx, e)
+		p.attempt(e)
 	}
-	p.line.note(p, e)
+	p.slots.note(p, e)
 	if e.Claims() {
 		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
 	}
@@ -116,7 +95,7 @@ func (p *Pass) take(ctx context.Context, e *Entry, at int) {
 // currentOf returns what the pass has to know of the pod at this place.
 func (p *Pass) currentOf(e *Entry, at int) current {
 	t := current{
-		at: at, request: p.asks(e), patient: e.Waited(p.Now) < p.Wait,
+		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.Wait,
 		wanted: e.Least, contested: p.View.Contested(e.Demand),
 	}
 	if e.Has.Kind != record.Assigned {
@@ -129,7 +108,7 @@ func (p *Pass) currentOf(e *Entry, at int) current {
 // asks returns the pod's request. If pods do not wait, the last lists of disconnected plugins count
 // only for pods that run.
 func (p *Pass) asks(e *Entry) decide.Request {
-	r := p.pods.Request(e)
+	r := p.Request(e)
 	if p.Wait <= 0 && !e.Runs {
 		r.Own = p.View.WithoutAway(r.Own)
 	}
@@ -138,36 +117,36 @@ func (p *Pass) asks(e *Entry) decide.Request {
 
 // attempt decides on a pod with what is known now, and tells its record. Then it takes from other pods
 // what this one got.
-func (p *Pass) attempt(ctx context.Context, e *Entry) {
+func (p *Pass) attempt(e *Entry) {
 	if e.Inquiry.Begun {
-		p.pods.Set(e, e.Lacking(p.Lack(e.Pod), p.Now))
+		p.Set(e, e.Lacking(p.Lack(e.Pod), p.now))
 	}
 	p.current = p.currentOf(e, p.at)
 	v, swaps := p.choose()
-	p.Explain(e, v, false)
-	if p.Tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
+	p.want(e, Explain{Verdict: v})
+	if p.tell(e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
 		return
 	}
 	if behind, ok := p.before(&v.Decision); ok {
-		p.Tell(ctx, e, behind)
+		p.tell(e, behind)
 		return
 	}
 	v, taken := p.reconsider(v)
-	p.Explain(e, v, true)
-	p.Tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.hasAny})
+	p.want(e, Explain{Verdict: v, Final: true})
+	p.tell(e, record.Decided{Decision: v.Decision, Contested: p.hasAny})
 	if taken != nil && e.State != record.Deferred {
 		p.displace(*taken)
 	}
 	if e.State == record.Allocating {
 		for o, claim := range swaps {
-			p.pods.Set(o, o.Exchanged(claim))
+			p.Set(o, o.Exchanged(claim))
 		}
 	}
 }
 
 // beside returns what a decision on the pod beside this ledger depends on.
 func (p *Pass) beside(ledger allocation.Ledger) decide.Snapshot {
-	s := p.Snapshot(ledger)
+	s := p.Snapshot(p.View, ledger)
 	s.Ahead, s.Patient = p.ahead, p.patient
 	return s
 }
@@ -175,9 +154,9 @@ func (p *Pass) beside(ledger allocation.Ledger) decide.Snapshot {
 // decide decides on the pod beside what the ledger has.
 func (p *Pass) decide(ledger allocation.Ledger) Verdict {
 	s, r := p.beside(ledger), p.request
-	began := time.Now()
+	began := p.Clock()
 	d := s.Decide(&r)
-	return Verdict{d, decide.BasisOf(s, r, d), time.Since(began)}
+	return Verdict{d, decide.BasisOf(s, r, d), p.Clock().Sub(began)}
 }
 
 // reconsider returns another decision on a pod that has no place and none to wait for. A pod that may
@@ -211,11 +190,11 @@ func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Holdings) {
 // and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
 // longer active: to it they are free.
 func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
-	pending := p.pods.Stored.PendingReleases
-	if p.Wait > 0 || len(pending) == 0 && !p.pods.anyGoesNow() {
+	pending := p.Stored.PendingReleases
+	if p.Wait > 0 || len(pending) == 0 && !p.anyGoesNow() {
 		return allocation.Pod{}, false
 	}
-	ledger := p.withoutReleasing.upTo(p.at, p.pods)
+	ledger := p.withoutReleasing.upTo(p.at, &p.Pods)
 	for _, o := range pending {
 		ledger = ledger.Without(o.Entry())
 	}
@@ -231,16 +210,16 @@ func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
 func (p *Pass) displace(by allocation.Holdings) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
-	for _, o := range p.pods.Order[p.at+1:] {
+	for _, o := range p.Order[p.at+1:] {
 		if !o.Claims() {
 			continue
 		}
 		has, movable := allocation.HoldingsOf(o.Has.Pod), o.State.MayBeDisplaced()
 		switch {
 		case movable && first:
-			p.pods.Set(o, o.Displaced(has.Overlaps(by)))
+			p.Set(o, o.Displaced(has.Overlaps(by)))
 		case (movable || o.State == record.Queued) && has.Overlaps(exact):
-			p.pods.Set(o, o.Displaced(true))
+			p.Set(o, o.Displaced(true))
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
@@ -25,35 +24,27 @@ type Pods struct {
 	Queued int              // how many of them are queued
 	Stored allocation.State // as it is in the ledger
 	Ledger allocation.Ledger
-	// ClaimsOf returns a pod's resource claims as they are known now.
-	ClaimsOf func(*v1.Pod) allocation.PodClaims
 
 	arrivals int
 	byUID    map[types.UID]*Entry
-	bootID   string
-}
-
-// New returns no pods yet, under this boot of the kernel.
-func New(bootID string, claims func(*v1.Pod) allocation.PodClaims) *Pods {
-	return &Pods{byUID: map[types.UID]*Entry{}, bootID: bootID, ClaimsOf: claims}
+	bootID   string // the kernel's now
 }
 
 // Find returns nil for a pod that is not known.
 func (p *Pods) Find(uid types.UID) *Entry { return p.byUID[uid] }
 
-// Add appends a pod that has come.
-func (p *Pods) Add(r record.Record) *Entry {
+// add appends a pod that has come.
+func (p *Pods) add(e *Entry) {
 	p.arrivals++
-	e := &Entry{Record: r, arrival: p.arrivals}
+	e.arrival = p.arrivals
 	p.Order = append(p.Order, e)
 	p.byUID[e.Pod.UID] = e
 	p.count(e, 1)
 	p.account(e.Pod.UID)
-	return e
 }
 
-// Remove forgets a pod; what is recorded of it stays in the ledgers.
-func (p *Pods) Remove(e *Entry) {
+// remove forgets a pod; what is recorded of it stays in the ledgers.
+func (p *Pods) remove(e *Entry) {
 	p.Order = slices.DeleteFunc(p.Order, func(o *Entry) bool { return o == e })
 	delete(p.byUID, e.Pod.UID)
 	p.count(e, -1)
@@ -75,8 +66,8 @@ func (p *Pods) count(e *Entry, sign int) {
 	}
 }
 
-// Follow takes over what was recorded since, and reports whether plugins have heard of releases.
-func (p *Pods) Follow(state allocation.State) (heard bool) {
+// follow takes over what was recorded since, and reports whether plugins have heard of releases.
+func (p *Pods) follow(state allocation.State) (heard bool) {
 	before := p.Stored
 	p.Stored = state
 	if state.Version == before.Version && before.Pods != nil {
@@ -140,14 +131,14 @@ func (p *Pods) own(e *Entry) allocation.Pod {
 		return e.Has.Pod
 	}
 	held := p.Stored.Pods[e.Pod.UID]
-	if p.IsVoid(held) {
+	if p.isVoid(held) {
 		held.Containers = allocation.WithoutAnswers(held.Containers)
 	}
 	return held
 }
 
-// IsVoid reports whether the plugins' answers were given under another boot.
-func (p *Pods) IsVoid(held allocation.Pod) bool {
+// isVoid reports whether the plugins' answers were given under another boot.
+func (p *Pods) isVoid(held allocation.Pod) bool {
 	return !held.IsEmpty() && held.BootID != p.bootID
 }
 
@@ -162,18 +153,6 @@ func (p *Pods) IsBehind(e *Entry, v decide.View) bool {
 	return (o.Undecided() || next) && v.HasContested(o.Demand, func(resource string) bool {
 		return e.Least[resource] > 0 && o.Holds(resource)
 	})
-}
-
-// Request returns what the pod asks for.
-func (p *Pods) Request(e *Entry) decide.Request {
-	r := decide.Request{
-		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.Runs, ResourceClaims: p.ClaimsOf(e.Pod),
-		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, HasPreempted: e.Tries.HasPreempted,
-	}
-	if e.Claims() {
-		r.Claimed, r.Claim = true, e.Has.Pod
-	}
-	return r
 }
 
 // anyGoesNow reports whether some pod still holds something here, and nothing any more by the kubelet's

@@ -3,8 +3,6 @@ package line
 import (
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
@@ -15,8 +13,8 @@ import (
 // before it and are decided on before it is.
 func TestPodThatRunsCountsAtOnce(t *testing.T) {
 	for _, runs := range []bool{true, false} {
-		of := New("boot-1", func(*v1.Pod) allocation.PodClaims { return allocation.PodClaims{} })
-		of.Add(record.Record{Demand: decide.DemandOf(podtest.New("a", podtest.Guaranteed("main cpu=4")), nil, nil), Runs: runs})
+		of := New(Settings{BootID: "boot-1"}, Facts{})
+		of.add(&Entry{Record: record.Record{Demand: decide.DemandOf(podtest.New("a", podtest.Guaranteed("main cpu=4")), nil, nil), Runs: runs}})
 		requests := of.Ledger.Requests(allocation.Held)
 		if counted := requests.Cpu().Value() == 4; counted != runs {
 			t.Errorf("runs: %v, and %s CPUs count", runs, requests.Cpu())

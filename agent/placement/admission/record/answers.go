@@ -21,7 +21,7 @@ func (s *step) answered(e Event) {
 	case Finishing:
 		if done, ok := e.(Allocated); ok {
 			s.move(Terminating, Reservation{Pod: done.Pod})
-			s.say(decide.Admit, "", "")
+			s.sayAdmit()
 			return
 		}
 		s.empty(Withdrawn)
@@ -41,7 +41,7 @@ func (s *step) answered(e Event) {
 		s.move(Queued, s.Has)
 	case Allocated:
 		s.move(Admitted, Reservation{Pod: e.Pod})
-		s.say(decide.Admit, "", "")
+		s.sayAdmit()
 		s.Preferences, s.newer = decide.Preferences{}, nil
 	case Failed:
 		newer := s.newer
@@ -92,17 +92,20 @@ func (s *step) failed(f Failed) {
 		s.Tries.Due = s.Now // the call itself took longer than the pause
 	}
 	s.Tries.Retries++
-	reason, message := decide.ReasonWaitPlugin, f.Err.Error()
-	switch {
-	case recording:
-		reason = decide.ReasonWaitStore
-	case unprepared:
-		reason = claim.ReasonWaitDriver
-	}
+	message := f.Err.Error()
 	if call, ok := errors.AsType[*CallError](f.Err); ok {
 		message = fmt.Sprintf("the device plugin of %s failed: %v", call.Resource, call.Err)
 	}
-	s.Cause = reason
-	s.do(Say{Outcome: decide.Wait, Reason: reason, Message: message, Ignored: s.Preferences.Ignored,
-		Unprepared: unprepared})
+	say := Say{Outcome: decide.Wait, Message: message, Ignored: s.Preferences.Ignored}
+	switch s.Cause = decide.ForPlugin; {
+	case recording:
+		s.Cause = decide.ForStore
+	case unprepared:
+		s.Cause, say.Lack = decide.ForDriver, decide.Lack{Reason: reasonUnprepared, Why: message}
+	}
+	say.Reason = s.Cause.Reason()
+	s.do(say)
 }
+
+// reasonUnprepared is the kubelet's reason of the event about a claim that a driver did not prepare.
+const reasonUnprepared = "FailedPrepareDynamicResources"

@@ -20,9 +20,11 @@ type (
 	Left struct{ Ended bool }
 	// Gone: what the pod has is given back.
 	Gone struct{}
-	// Late: the time of the state is over. Words say what takes so long, with a reason; "": nothing to
-	// say.
-	Late struct{ Reason, Words string }
+	// Late: the time of the state is over. Words say what takes so long; "": nothing to say.
+	Late struct {
+		Cause decide.Cause
+		Words string
+	}
 	// Overdue: the pod may wait no longer.
 	Overdue struct{}
 	// Moved: a change that the pod may have waited for.
@@ -86,14 +88,14 @@ type (
 	// Cancel ends the call that is under way.
 	Cancel struct{}
 
-	// Say reports an outcome. Ignored are the preferences that were not followed; Unplanned: no plan
-	// led to the outcome; Unprepared: a driver did not prepare a claim.
+	// Say reports an outcome. Ignored are the preferences that were not followed, Lack is what the pod
+	// waits for beside the node; Unplanned: no plan led to the outcome.
 	Say struct {
 		Outcome         decide.Outcome
 		Reason, Message string
 		Ignored         []string
+		Lack            decide.Lack
 		Unplanned       bool
-		Unprepared      bool
 	}
 	// SayWait reports that the pod waits, with the pods whose end it waits for.
 	SayWait struct{ decide.Decision }

@@ -68,7 +68,8 @@ func (s *step) hinder(d decide.Decision) bool {
 // not start.
 func (i Inquiry) overtaken(d decide.Decision) decide.Decision {
 	if i.Overtaken && d.Kind != decide.Checked && d.Outcome == decide.Reject {
-		d.Kind, d.Outcome, d.Reason = decide.Overtaken, decide.Wait, decide.ReasonWaitResources
+		d.Kind, d.Outcome, d.Cause = decide.Overtaken, decide.Wait, decide.ForResources
+		d.Reason = d.Cause.Reason()
 		d.Message += "; other pods came first while it could not start"
 	}
 	return d

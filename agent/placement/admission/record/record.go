@@ -21,8 +21,7 @@ type Record struct {
 	// ended: it ended by itself, and others know that.
 	ended bool
 	State State
-	// Cause is the reason for which the pod waits; "": it does not wait, or nothing was said yet.
-	Cause string
+	Cause decide.Cause // for which it waits
 	Place
 	// newer is the demand submitted since the plan was made; it counts if the plan fails. nil: none.
 	newer *decide.Demand
@@ -162,7 +161,7 @@ func (r *Record) Holds(resource string) bool {
 
 // IsPrompt reports whether the pod does not hold up those in line behind it, as far as is known.
 func (r *Record) IsPrompt() bool {
-	return r.State == Queued || r.State == Asking && !r.Question.Late || r.State == Behind && r.Cause == ""
+	return r.State == Queued || r.State == Asking && !r.Question.Late || r.State == Behind && r.Cause == decide.Nothing
 }
 
 // Undecided reports whether the pod is asked about or stands in line.

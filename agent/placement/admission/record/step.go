@@ -132,12 +132,18 @@ func (s *step) empty(to State) {
 	s.give(to, Reservation{})
 }
 
-func (s *step) say(outcome decide.Outcome, reason, message string) {
-	s.Cause = ""
-	if outcome == decide.Wait {
-		s.Cause = reason
+func (s *step) sayWait(cause decide.Cause, message string) {
+	s.Cause = cause
+	say := Say{Outcome: decide.Wait, Reason: cause.Reason(), Message: message, Ignored: s.Preferences.Ignored}
+	if cause == decide.ForObjects {
+		say.Lack = s.Inquiry.Lack
 	}
-	s.do(Say{Outcome: outcome, Reason: reason, Message: message, Ignored: s.Preferences.Ignored})
+	s.do(say)
+}
+
+func (s *step) sayAdmit() {
+	s.Cause = decide.Nothing
+	s.do(Say{Outcome: decide.Admit, Ignored: s.Preferences.Ignored})
 }
 
 func (s *step) prompt(p prompt) {
@@ -201,7 +207,7 @@ func (s *step) Late(e Late) {
 	s.prompt(timeUp)
 	switch {
 	case e.Words != "":
-		s.say(decide.Wait, e.Reason, e.Words)
+		s.sayWait(e.Cause, e.Words)
 	case s.State == Behind:
 		s.Tries.Due = s.Now.Add(SlowAnswer) // the line moves
 	}
@@ -249,7 +255,7 @@ func (s *step) admit(d Decided) {
 	case d.Kind == decide.Adopted || d.Kind == decide.Unplanned:
 		s.empty(Admitted)
 		s.Has = Reservation{Pod: d.Held}
-		s.Cause = ""
+		s.Cause = decide.Nothing
 		s.do(Say{Outcome: decide.Admit, Reason: d.Reason, Message: d.Message, Unplanned: true})
 	case plan.Ask != nil:
 		// The pod keeps what it has meanwhile, or what it would get without advice, so that the pods
@@ -268,7 +274,7 @@ func (s *step) admit(d Decided) {
 		s.do(Ask{*plan.Ask})
 	case plan.Pod.IsEmpty() && !claim.Any(s.Pod):
 		s.give(Admitted, Reservation{})
-		s.say(decide.Admit, "", "")
+		s.sayAdmit()
 	default:
 		reserved := plan.Pod
 		reserved.BootID = s.BootID
@@ -283,13 +289,16 @@ func (s *step) admit(d Decided) {
 func (s *step) waitFor(d decide.Decision) {
 	if d.Kind.HoldsNothing() {
 		s.empty(Deferred)
-		s.Tries.Refusal, s.Cause = d.Rejection, d.Reason
-		s.do(Say{Outcome: decide.Wait, Reason: d.Reason, Message: d.Message,
-			Unplanned: d.Kind == decide.Hindered})
+		s.Tries.Refusal, s.Cause = d.Rejection, d.Cause
+		say := Say{Outcome: decide.Wait, Reason: d.Reason, Message: d.Message, Unplanned: d.Kind == decide.Hindered}
+		if say.Unplanned {
+			say.Lack = s.Inquiry.Lack
+		}
+		s.do(say)
 		return
 	}
 	// The message has numbers; that these go up and down is no news.
-	same := s.Claims() && s.Cause == d.Reason && d.Reason != decide.ReasonWaitPlugin
+	same := s.Claims() && s.Cause == d.Cause && d.Cause != decide.ForPlugin
 	to := Waiting
 	switch d.Kind {
 	case decide.PendingRelease:
@@ -304,7 +313,7 @@ func (s *step) waitFor(d decide.Decision) {
 	}
 	s.Preferences = decide.Preferences{}
 	if !same {
-		s.Cause = d.Reason
+		s.Cause = d.Cause
 		s.do(SayWait{d})
 	}
 }
@@ -334,13 +343,13 @@ func (s *step) reject(r *allocation.Rejection) {
 	if s.Wait <= 0 || !until.After(s.Now) {
 		s.forgo()
 		s.empty(Rejected)
-		s.Cause = ""
+		s.Cause = decide.Nothing
 		s.do(SayReject{r})
 		return
 	}
 	s.empty(HeldBack)
 	s.Tries.Due, s.Tries.held = until, until
-	s.say(decide.Wait, decide.ReasonHeld, fmt.Sprintf("%s: %s; pods of its controller were rejected "+
+	s.sayWait(decide.ForController, fmt.Sprintf("%s: %s; pods of its controller were rejected "+
 		"before, so that this one is held back until %s, or until it has a place", r.Reason,
 		r.Message, until.Format(time.TimeOnly)))
 }

@@ -38,7 +38,7 @@ func typical(s State) Record {
 	case Allocating, Retrying, Admitted, Terminating, Finishing, Unreleased, Releasing:
 		r.Has.Pod = holding("own")
 	case Waiting, PendingRelease:
-		r.Has, r.Cause = Reservation{Claimed, holding("claimed")}, decide.ReasonWaitResources
+		r.Has, r.Cause = Reservation{Claimed, holding("claimed")}, decide.ForResources
 	}
 	if s == Inquiring {
 		r.Inquiry = Inquiry{Begun: true, Looked: true, Lack: decide.Lack{Unknown: true}}

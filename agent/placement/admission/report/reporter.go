@@ -1,10 +1,10 @@
 package report
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,21 +20,16 @@ import (
 // others may call Explained.
 type Reporter struct {
 	tell    func(Result)
-	plugins any // may know their endpoints and deadlines
-	wait    time.Duration
+	plugins any // may know their endpoints
 	said    map[types.UID]*reported
 
 	explanations explanations
 }
 
-// New returns a Reporter that reports to tell. Pods wait that long; 0: they are rejected instead. If the
-// plugins know their endpoints and how long they may take to answer, messages say so.
-func New(tell func(Result), plugins any, wait time.Duration) *Reporter {
-	return &Reporter{tell: tell, plugins: plugins, wait: wait, said: map[types.UID]*reported{}}
+// New returns a Reporter that reports to tell. If the plugins know their endpoints, messages say so.
+func New(tell func(Result), plugins any) *Reporter {
+	return &Reporter{tell: tell, plugins: plugins, said: map[types.UID]*reported{}}
 }
-
-// reasonUnprepared is the kubelet's reason of the event about a claim that a driver did not prepare.
-const reasonUnprepared = "FailedPrepareDynamicResources"
 
 // reported holds what was said of a pod, and what there is to say with the next outcome.
 type reported struct {
@@ -63,45 +58,39 @@ func (t *reported) newCause(r Result) bool {
 }
 
 // of returns what was said of the pod.
-func (r *Reporter) of(e *line.Entry) *reported {
-	state := r.said[e.Pod.UID]
+func (r *Reporter) of(pod *v1.Pod) *reported {
+	state := r.said[pod.UID]
 	if state == nil {
 		state = &reported{}
-		r.said[e.Pod.UID] = state
+		r.said[pod.UID] = state
 	}
 	return state
 }
 
-// Explain takes note of what explains a decision on the pod; final: the decision counts.
-func (r *Reporter) Explain(e *line.Entry, v line.Verdict, final bool) {
-	state := r.of(e)
-	state.basis = v.Basis
+// Explain keeps what explains a decision on the pod.
+func (r *Reporter) Explain(pod *v1.Pod, f line.Explain) {
+	state := r.of(pod)
+	state.basis = f.Basis
 	switch {
-	case !final:
+	case !f.Final:
 		state.tried = nil
-	case v.Kind != decide.Checked:
-		state.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.Took}
+	case f.Kind != decide.Checked:
+		state.tried = &Tried{Plan: f.Case.Plan, Err: f.Case.Err, Took: f.Took}
 	}
 }
 
-// Say reports an outcome that differs from the last one, and returns whether it does.
-func (r *Reporter) Say(e *line.Entry, what record.Say) bool {
-	state := r.of(e)
+// Say reports an outcome that differs from the last one.
+func (r *Reporter) Say(pod *v1.Pod, what record.Say) {
+	state := r.of(pod)
 	if what.Unplanned {
 		state.tried = nil
 	}
 	last := state.last
 	if what.Outcome == last.Outcome && what.Reason == last.Reason && what.Message == last.Message {
-		return false
+		return
 	}
-	next := Result{Pod: e.Pod, Outcome: what.Outcome, Reason: what.Reason, Message: what.Message}
+	next := Result{Pod: pod, Outcome: what.Outcome, Reason: what.Reason, Message: what.Message, Lack: what.Lack}
 	next.Reworded = !state.newCause(next) && next.Outcome == last.Outcome && next.Reason == last.Reason
-	switch {
-	case next.Reason == decide.ReasonWaitObjects:
-		next.Lack = e.Inquiry.Lack
-	case what.Unprepared:
-		next.Lack = decide.Lack{Reason: reasonUnprepared, Why: next.Message}
-	}
 	state.last = next
 	explained := r.explanations.put(next, state.basis, what.Ignored)
 	if next.Outcome != decide.Admit {
@@ -109,7 +98,7 @@ func (r *Reporter) Say(e *line.Entry, what record.Say) bool {
 	}
 	if log := klog.V(4); log.Enabled() {
 		for _, m := range explained().Merges {
-			log.InfoS("Merged topology hints", "pod", klog.KObj(e.Pod), "container", m.Container,
+			log.InfoS("Merged topology hints", "pod", klog.KObj(pod), "container", m.Container,
 				"offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
 		}
 	}
@@ -120,17 +109,16 @@ func (r *Reporter) Say(e *line.Entry, what record.Say) bool {
 		next.Tried, state.tried, state.basis = state.tried, nil, nil
 	}
 	r.tell(next)
-	return true
 }
 
 // Reject reports a rejection.
-func (r *Reporter) Reject(e *line.Entry, why *allocation.Rejection) {
-	state := r.of(e)
+func (r *Reporter) Reject(pod *v1.Pod, why *allocation.Rejection) {
+	state := r.of(pod)
 	if state.tried != nil {
 		state.tried.Err = why
 	}
 	state.blamed = r.blame(why)
-	r.Say(e, record.Say{Outcome: decide.Reject, Reason: why.Reason, Message: why.Message})
+	r.Say(pod, record.Say{Outcome: decide.Reject, Reason: why.Reason, Message: why.Message})
 }
 
 // Forget reports that nothing of the pod, whose record may be gone, is held any more.
@@ -142,3 +130,16 @@ func (r *Reporter) Forget(pod *v1.Pod) {
 
 // Pods returns the pods of which something is kept, in no order.
 func (r *Reporter) Pods() []types.UID { return slices.Collect(maps.Keys(r.said)) }
+
+// blame names the call that a rejection comes from, which the kubelet's words leave out; "": none.
+func (r *Reporter) blame(why *allocation.Rejection) string {
+	call, ok := errors.AsType[*record.CallError](why.Err)
+	if !ok {
+		return ""
+	}
+	text := "the call was Allocate of the device plugin of " + call.Resource
+	if p, ok := r.plugins.(interface{ Endpoint(resource string) string }); ok {
+		text += " on " + p.Endpoint(call.Resource)
+	}
+	return text
+}

@@ -1,16 +1,16 @@
-package admission
+package line
 
 import (
-	"context"
+	"reflect"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
-	"github.com/numalet/numalet/agent/placement/admission/line"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // changes says what has happened since the pods that wait were looked at last.
@@ -30,10 +30,8 @@ type changes struct {
 	devices sets.Set[string]
 }
 
-// look replaces the view, and takes in the differences to the last one. The first view is no change.
-func (c *changes) look(view *decide.View, next decide.View) {
-	before := *view
-	*view = next
+// look takes in the differences of two views. The first view is no change.
+func (c *changes) look(before, next decide.View) {
 	if before.Hardware.Machine == nil {
 		return // no pod was decided on before
 	}
@@ -46,23 +44,22 @@ func (c *changes) look(view *decide.View, next decide.View) {
 
 // requeue queues the pods that changes may concern, and reports whether there are any. It also
 // queues or rejects those whose time is over.
-func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
-	c := a.changes
-	a.changes = changes{}
-	w := waiters{changes: c, pods: a.pods, view: a.view}
-	if c.freed || c.devices.Len() > 0 {
-		w.free = decide.FreeIn(a.Snapshot(a.pods.Ledger))
+func (l *Line) requeue(now time.Time) (found bool) {
+	w := waiters{changes: l.changes, line: l}
+	l.changes = changes{}
+	if w.freed || w.devices.Len() > 0 {
+		w.free = decide.FreeIn(l.Snapshot(l.View, l.Ledger))
 	}
-	if c.machine {
-		found = a.recheck(ctx)
+	if w.machine {
+		found = l.recheck()
 	}
-	for _, e := range a.pods.Order {
-		concerned, expired := w.concerned(e), e.Waited(now) >= a.cfg.Wait
+	for _, e := range l.Order {
+		concerned, expired := w.concerned(e), e.Waited(now) >= l.Wait
 		switch {
 		case expired && (e.State == record.Retrying || e.State == record.Deferred) && !e.IsEndless():
-			a.Tell(ctx, e, record.Overdue{})
+			l.tell(e, record.Overdue{})
 		case concerned, expired && e.State == record.Waiting:
-			a.Tell(ctx, e, record.Moved{})
+			l.tell(e, record.Moved{})
 		default:
 			continue
 		}
@@ -74,14 +71,14 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 // recheck takes from waiting pods what the machine would no longer give them, such as a thread of a
 // core whose other thread has come online. They look for a place again in the order of arrival, and
 // Allocate is called again. It reports whether there are such pods.
-func (a *admitter) recheck(ctx context.Context) (found bool) {
-	for _, e := range a.pods.Order {
-		if e.Runs || a.view.Sound(e.Pod, e.Has.Pod) {
+func (l *Line) recheck() (found bool) {
+	for _, e := range l.Order {
+		if e.Runs || l.View.Sound(e.Pod, e.Has.Pod) {
 			continue
 		}
 		switch e.State {
 		case record.Queued, record.Waiting, record.PendingRelease, record.Retrying:
-			a.Tell(ctx, e, record.Remade{})
+			l.tell(e, record.Remade{})
 			found = true
 		}
 	}
@@ -91,15 +88,14 @@ func (a *admitter) recheck(ctx context.Context) (found bool) {
 // waiters finds the pods that changes concern. It is asked about each in the order of arrival.
 type waiters struct {
 	changes
-	pods *line.Pods
-	view decide.View
+	line *Line
 	// free counts what no pod has; nil: no more than before. ahead sums the claims of earlier pods.
 	free  *decide.Free
 	ahead v1.ResourceList
 }
 
 // concerned reports whether the changes may change something for the pod.
-func (w *waiters) concerned(e *line.Entry) bool {
+func (w *waiters) concerned(e *Entry) bool {
 	all := w.stays || w.machine || w.statusKnown
 	switch e.State {
 	case record.Waiting, record.PendingRelease:
@@ -108,11 +104,11 @@ func (w *waiters) concerned(e *line.Entry) bool {
 		if all || fits || w.claimsChanged(e) || e.Wants(w.devices) && !w.indifferent(e) {
 			return true
 		}
-		nobody := e.Cause == decide.ReasonWaitResources &&
-			w.pods.Ledger.Pods(allocation.Terminating) == 0
+		nobody := e.Cause == decide.ForResources &&
+			w.line.Ledger.Pods(allocation.Terminating) == 0
 		return w.freed && (nobody || e.State == record.PendingRelease)
 	case record.Behind:
-		return all || !w.pods.IsBehind(e, w.view)
+		return all || !w.line.IsBehind(e, w.line.View)
 	case record.Retrying:
 		return all || e.Wants(w.devices) || w.claimsChanged(e)
 	case record.Deferred:
@@ -126,7 +122,7 @@ func (w *waiters) concerned(e *line.Entry) bool {
 }
 
 // fits reports whether the pod, which has a claim, may have a place.
-func (w *waiters) fits(e *line.Entry) bool {
+func (w *waiters) fits(e *Entry) bool {
 	if w.free == nil {
 		return false
 	}
@@ -137,7 +133,13 @@ func (w *waiters) fits(e *line.Entry) bool {
 
 // indifferent reports whether other devices change nothing for a pod without a place: it waits for
 // what terminating pods hold, and its claim is good.
-func (w *waiters) indifferent(e *line.Entry) bool {
-	own, _ := w.pods.Ledger.Get(e.Pod.UID)
-	return e.Cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices())
+func (w *waiters) indifferent(e *Entry) bool {
+	own, _ := w.line.Ledger.Get(e.Pod.UID)
+	return e.Cause == decide.ForResources && w.line.View.Healthy(own.Assigned.Devices())
+}
+
+// claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
+// something else.
+func (w *waiters) claimsChanged(e *Entry) bool {
+	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.line.ClaimsOf(e.Pod), e.Uses)
 }

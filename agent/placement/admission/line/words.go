@@ -1,7 +1,6 @@
-package report
+package line
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,40 +8,38 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
-	"github.com/numalet/numalet/agent/placement/admission/line"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
-// Words say what takes so long that the time of the pod's state is over; "": nothing.
-func (r *Reporter) Words(e *line.Entry, of *line.Pods) (reason, words string) {
+// words say what takes so long that the time of the pod's state is over; "": nothing.
+func (l *Line) words(e *Entry) (cause decide.Cause, words string) {
 	switch {
 	case e.State.UnderWay():
-		if words = r.unprepared(e); words != "" {
-			return claim.ReasonWaitDriver, words
+		if words = l.unprepared(e); words != "" {
+			return decide.ForDriver, words
 		}
-		return decide.ReasonWaitPlugin, r.slow(e)
+		return decide.ForPlugin, l.unanswered(e)
 	case e.State == record.PendingRelease:
-		return decide.ReasonWaitPlugin, pending(of.Stored.PendingReleases, e.Has.Pod)
+		return decide.ForPlugin, pending(l.Stored.PendingReleases, e.Has.Pod)
 	case e.State == record.Behind:
-		return r.inLine(e, of.Find(e.After))
+		return l.inLine(e, l.Find(e.After))
 	}
-	return "", ""
+	return decide.Nothing, ""
 }
 
-// Naming returns the message of a pod that waits, with the pods that are gone and hold some of its
+// naming returns the message of a pod that waits, with the pods that are gone and hold some of its
 // claim until their release is recorded.
-func Naming(p *line.Pods, d decide.Decision) string {
-	if d.Reason != decide.ReasonWaitResources {
+func (l *Line) naming(d decide.Decision) string {
+	if d.Cause != decide.ForResources {
 		return d.Message
 	}
 	var names []string
-	for _, o := range p.Order {
+	for _, o := range l.Order {
 		if !o.State.GoesNow() {
 			continue
 		}
-		held, _ := p.Ledger.Get(o.Pod.UID)
+		held, _ := l.Ledger.Get(o.Pod.UID)
 		if d.Claim.IsEmpty() || held.Assigned.Overlaps(allocation.HoldingsOf(d.Claim)) {
 			names = append(names, klog.KObj(o.Pod).String())
 		}
@@ -51,36 +48,23 @@ func Naming(p *line.Pods, d decide.Decision) string {
 	if len(names) > 0 {
 		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 	}
-	if pending := pending(p.Stored.PendingReleases, d.Claim); pending != "" {
+	if pending := pending(l.Stored.PendingReleases, d.Claim); pending != "" {
 		message += "; " + pending
 	}
 	return message
 }
 
-// blame names the call that a rejection comes from, which the kubelet's words leave out; "": none.
-func (r *Reporter) blame(why *allocation.Rejection) string {
-	call, ok := errors.AsType[*record.CallError](why.Err)
-	if !ok {
-		return ""
-	}
-	text := "the call was Allocate of the device plugin of " + call.Resource
-	if p, ok := r.plugins.(interface{ Endpoint(resource string) string }); ok {
-		text += " on " + p.Endpoint(call.Resource)
-	}
-	return text
-}
-
-// slow says that a plugin takes its time to answer; "": nothing new. The failure that a call
+// unanswered says that a plugin takes its time to answer; "": nothing new. The failure that a call
 // is tried again for was told. Where pods do not wait nothing is said: like the kubelet's, such a pod
 // is pending until Allocate returns.
-func (r *Reporter) slow(e *line.Entry) string {
-	if r.wait <= 0 || e.Tries.Retries > 0 || e.Runs {
+func (l *Line) unanswered(e *Entry) string {
+	if l.Wait <= 0 || e.Tries.Retries > 0 || e.Runs {
 		return ""
 	}
-	rpc, resources, deadline := "Allocate", e.Unanswered(), deadliner.AllocateDeadline
+	rpc, resources, deadline := "Allocate", e.Unanswered(), l.AllocateDeadline
 	switch e.State {
 	case record.Asking:
-		rpc, deadline = "GetPreferredAllocation", deadliner.PreferredDeadline
+		rpc, deadline = "GetPreferredAllocation", l.PreferredDeadline
 		resources = []string{e.Question.Resource}
 	case record.Allocating:
 	default:
@@ -91,28 +75,22 @@ func (r *Reporter) slow(e *line.Entry) string {
 	}
 	message := fmt.Sprintf("no answer to %s yet from the device plugin of %s", rpc,
 		strings.Join(resources, ", "))
-	if p, ok := r.plugins.(deadliner); ok {
-		message += fmt.Sprintf("; it has %s for that", deadline(p))
+	if deadline > 0 {
+		message += fmt.Sprintf("; it has %s for that", deadline)
 	}
 	return message
 }
 
-// deadliner is implemented by plugins that know how long they may take to answer.
-type deadliner interface {
-	AllocateDeadline() time.Duration
-	PreferredDeadline() time.Duration
-}
-
 // inLine says that the line in which the pod stands does not move; "": nothing.
-func (r *Reporter) inLine(e, after *line.Entry) (reason, words string) {
+func (l *Line) inLine(e, after *Entry) (cause decide.Cause, words string) {
 	switch {
-	case r.wait <= 0 || e.Runs || after == nil || after.IsPrompt():
-		return "", ""
+	case l.Wait <= 0 || e.Runs || after == nil || after.IsPrompt():
+		return decide.Nothing, ""
 	case after.State == record.Inquiring:
-		return decide.ReasonWaitObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
+		return decide.ForObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
 			"comes before it, could start", klog.KObj(after.Pod))
 	}
-	return decide.ReasonWaitPlugin, fmt.Sprintf("a device plugin has not said yet which devices it prefers for %s, which "+
+	return decide.ForPlugin, fmt.Sprintf("a device plugin has not said yet which devices it prefers for %s, which "+
 		"comes before it", klog.KObj(after.Pod))
 }
 
@@ -136,8 +114,8 @@ func pending(all []allocation.PendingRelease, claim allocation.Pod) string {
 }
 
 // unprepared says that drivers take their time to prepare claims; "": nothing.
-func (r *Reporter) unprepared(e *line.Entry) string {
-	if r.wait <= 0 || e.Tries.Retries > 0 || e.Runs || len(e.Unanswered()) > 0 {
+func (l *Line) unprepared(e *Entry) string {
+	if l.Wait <= 0 || e.Tries.Retries > 0 || e.Runs || len(e.Unanswered()) > 0 {
 		return ""
 	}
 	drivers := e.Drivers()
