@@ -75,9 +75,9 @@ fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
 soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (5m), on a quiet machine
 	NUMALET_SOAK=$${SOAKTIME:-5m} go test ./test -run TestSoak -count=1 -v -timeout 2h
 
-walk: ## the random walks of which the tier walks goes a part: admission with claims, evictions, shutdowns; WALKSTEPS (1000000)
+walk: ## the random walks of which the tier walks goes a part: admission with claims and the line alone, evictions, shutdowns; WALKSTEPS (1000000)
 	NUMALET_STEPS_CLAIMS=1 NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/placement/admission -run TestRandomSteps -count=1 -v -timeout 2h
-	NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/node/eviction ./agent/node/shutdown -run Walk -count=1 -v -timeout 2h
+	NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/placement/admission/line ./agent/node/eviction ./agent/node/shutdown -run Walk -count=1 -v -timeout 2h
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
 	@mkdir -p bench; set -o pipefail; cluster=$$(test/tools/build.sh cluster) || exit 1; \

@@ -1,6 +1,6 @@
-// Package line holds the pods of admission in the order of arrival, with the ledgers of what they have,
-// and goes through them: a Pass decides on each pod that is queued and tells its record, by way of a
-// Shell. No later pod gets what is claimed.
+// Package line holds the pods of admission in the order of arrival, with the ledger of what they have.
+// Line.Step takes an event and returns what is to be done. With each Tick a Pass goes through the pods and
+// decides on each that is queued. No later pod gets what is claimed.
 //
 // If a plugin is asked which devices it prefers for a pod, the pass stops there until it answers: later pods
 // are decided on with what is free then. A plugin that takes longer than record.Patience stops it no longer,

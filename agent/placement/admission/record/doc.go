@@ -1,6 +1,5 @@
 // Package record holds what admission knows of a pod and decides what follows from an event. It is pure:
-// Step takes a record and an event, and returns the next record and the effects. The admitter of package
-// admission tells records of events and carries the effects out.
+// Step takes a record and an event, and returns the next record and the effects, for package line.
 //
 //	    Submit
 //	      v       advice is wanted, something may be stale, what it needs is not known

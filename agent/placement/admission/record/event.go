@@ -68,8 +68,8 @@ type (
 	Dropped struct{ Err error }
 )
 
-// Effect is one of the types below: something that a step wants done. The admitter carries out the
-// effects of a step in their order, after the pod has its new record.
+// Effect is one of the types below: something that a step wants done, in this order, once the pod has its new
+// record. The line does Adopt, Preempt, Free and Silence itself, and makes SayWait a Say.
 type Effect any
 
 type (

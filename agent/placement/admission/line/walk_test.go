@@ -1,0 +1,307 @@
+package line
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/record"
+	"github.com/numalet/numalet/agent/placement/allocation"
+)
+
+const (
+	walkSteps  = 20_000 // in all; NUMALET_STEPS says otherwise
+	oneWalk    = 5_000
+	mostPods   = 14
+	storyLines = 40
+)
+
+// Whatever happens to the pods in line, in whatever order: nothing is had twice, no pod waits for nothing, and
+// nothing is left in the end. NUMALET_STEPS_SEED repeats one walk.
+func TestWalk(t *testing.T) {
+	steps := walkSteps
+	if text := os.Getenv("NUMALET_STEPS"); text != "" {
+		var err error
+		if steps, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := os.Getenv("NUMALET_STEPS_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newWalk(t, seed).run(steps)
+		return
+	}
+	began, seen := time.Now(), map[string]int{}
+	for seed := range (steps + oneWalk - 1) / oneWalk {
+		w := newWalk(t, uint64(seed))
+		if w.run(min(oneWalk, steps-seed*oneWalk)); t.Failed() {
+			return
+		}
+		for what, n := range w.seen {
+			seen[what] += n
+		}
+	}
+	t.Logf("%d steps in %v: %v", steps, time.Since(began).Round(time.Millisecond), seen)
+	for _, state := range []record.State{record.Asking, record.Inquiring, record.Behind, record.Allocating, record.Waiting,
+		record.PendingRelease, record.Retrying, record.Deferred, record.Admitted, record.Rejected, record.Finishing,
+		record.Canceling, record.Unreleased} {
+		if seen[state.String()] == 0 {
+			t.Errorf("no walk has come to a pod that is %s", state)
+		}
+	}
+}
+
+type walk struct {
+	*world
+	r     *rand.Rand
+	seed  uint64
+	pods  int // so far
+	step  int
+	story []string
+	seen  map[string]int
+}
+
+func newWalk(t *testing.T, seed uint64) *walk {
+	wait := 2 * time.Minute
+	if seed%5 == 4 {
+		wait = 0
+	}
+	w := &walk{world: newWorld(t, wait), r: rand.New(rand.NewPCG(seed, 7)), seed: seed, seen: map[string]int{}}
+	w.has(gpu, 6, true)
+	w.has("example.com/nic", 4, seed%2 == 0)
+	return w
+}
+
+func (w *walk) run(steps int) {
+	w.t.Helper()
+	for w.step = range steps {
+		w.move()
+		if w.check(); w.t.Failed() {
+			w.t.Fatalf("step %d of seed %d:\n%s\n%s", w.step, w.seed, strings.Join(w.story, "\n"),
+				strings.Join(w.shown(), "\n"))
+		}
+	}
+	w.end()
+}
+
+// plays has happen what a story would say.
+func (w *walk) plays(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	w.story = append(w.story, "> "+line)
+	w.play(line)
+	for _, said := range w.said {
+		w.story = append(w.story, "    "+said)
+	}
+	w.said = nil
+	if len(w.story) > 2*storyLines {
+		w.story = slices.Delete(w.story, 0, len(w.story)-storyLines)
+	}
+}
+
+// one returns a pod in line, or one of which nothing is known.
+func (w *walk) one() types.UID {
+	if len(w.Order) == 0 {
+		return "nobody"
+	}
+	return w.Order[w.r.IntN(len(w.Order))].Pod.UID
+}
+
+func (w *walk) move() {
+	switch n := w.r.IntN(100); {
+	case n < 25 && len(w.Order) < mostPods:
+		w.comes()
+	case n < 60:
+		w.returns()
+	case n < 68:
+		w.plays("leaves %s %s", w.one(), []string{"", "ended"}[w.r.IntN(2)])
+	case n < 80:
+		uid := w.one()
+		for _, e := range w.Order { // those go first that have ended, so that others find room
+			if e.State.Goes() && !e.State.UnderWay() || e.State == record.Rejected {
+				uid = e.Pod.UID
+			}
+		}
+		w.plays("gone %s", uid)
+	case n < 84:
+		w.plays("lacks %s %s", w.one(), []string{"?", "a secret"}[w.r.IntN(2)])
+	case n < 87:
+		w.plays("finds %s", w.one())
+	case n < 89:
+		w.plays("node gpu %d prefers", []int{0, 4, 6}[w.r.IntN(3)])
+	default:
+		w.plays("after %v", []time.Duration{time.Millisecond, record.Patience, time.Second, 20 * time.Second}[w.r.IntN(4)])
+	}
+}
+
+// comes has a pod come that asks for what is scarce. Its objects may not be there.
+func (w *walk) comes() {
+	w.pods++
+	name := fmt.Sprint("p", w.pods)
+	if w.r.IntN(6) == 0 {
+		w.lacks[types.UID(name)] = decide.Lack{Unknown: true}
+	}
+	var words []string
+	for _, wanted := range []struct {
+		resource string
+		most     int
+	}{{"cpu", 4}, {"gpu", 3}, {"nic", 2}} {
+		if n := w.r.IntN(wanted.most); n > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", wanted.resource, n))
+		}
+	}
+	switch w.r.IntN(12) {
+	case 0:
+		words = append(words, "runs")
+	case 1:
+		words = append(words, "critical")
+	}
+	w.plays("submit %s %s", name, strings.Join(words, " "))
+}
+
+// returns has a call return: mostly with what was wanted.
+func (w *walk) returns() {
+	if len(w.calls) == 0 {
+		return
+	}
+	uids := slices.Sorted(maps.Keys(w.calls))
+	uid := uids[w.r.IntN(len(uids))]
+	how := []string{"away", "no", "disk", "late"}[w.r.IntN(4)]
+	switch f := w.calls[uid].(type) {
+	case record.Ask:
+		if w.r.IntN(6) == 0 {
+			w.plays("fails %s %s", uid, how)
+			return
+		}
+		ids := slices.Clone(f.Available)
+		w.r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		w.plays("back %s %s", uid, strings.Join(ids[:min(f.Size, len(ids))], " "))
+	case record.Inquire:
+		delete(w.lacks, uid)
+		if w.r.IntN(3) == 0 {
+			w.lacks[uid] = decide.Lack{Why: "no secret"}
+		}
+		w.plays("back %s", uid)
+	case record.Assign, record.DropRecord:
+		if w.r.IntN(6) == 0 {
+			w.plays("fails %s %s", uid, how)
+			return
+		}
+		w.plays("back %s", uid)
+	default:
+		w.plays("back %s", uid)
+	}
+}
+
+// check checks what is always true when the line has taken a step.
+func (w *walk) check() {
+	w.t.Helper()
+	cpus, devices := map[int]types.UID{}, map[string]types.UID{}
+	for _, e := range w.Order {
+		uid := e.Pod.UID
+		w.seen[e.State.String()]++
+		if _, calls := w.calls[uid]; calls != e.State.UnderWay() {
+			w.t.Errorf("%s is %s; a call is under way for it: %v", uid, e.State, calls)
+		}
+		if at := e.Question.Asked.Add(record.Patience); e.StopsLine() && !w.now.Before(at) {
+			w.t.Errorf("%s stops the line for %v", uid, w.now.Sub(e.Question.Asked))
+		}
+		if e.State == record.Behind && !w.IsBehind(e, w.View) {
+			w.t.Errorf("%s stands in line behind nobody", uid)
+		}
+		if e.State == record.Waiting && e.Cause == decide.ForResources && w.Ledger.Pods(allocation.Terminating) == 0 {
+			w.t.Errorf("%s waits for pods that terminate, and none does", uid)
+		}
+		if e.State == record.Queued && !w.stopped(e) {
+			w.t.Errorf("%s is not decided on", uid)
+		}
+		entry, _ := w.Ledger.Get(uid)
+		if want := e.Accounted(w.state.Pods[uid]); !reflect.DeepEqual(entry, want) {
+			w.t.Errorf("the ledger has %+v of %s, want %+v", entry, uid, want)
+		}
+		held := entry.Assigned
+		if e.Claims() {
+			continue // terminating pods may have it still
+		}
+		for _, cpu := range held.CPUs().List() {
+			if other, taken := cpus[cpu]; taken {
+				w.t.Errorf("CPU %d is %s's and %s's", cpu, other, uid)
+			}
+			cpus[cpu] = uid
+		}
+		for name, ids := range held.Devices() {
+			for id := range ids {
+				if other, taken := devices[name+id]; taken {
+					w.t.Errorf("%s of %s is %s's and %s's", id, name, other, uid)
+				}
+				devices[name+id] = uid
+			}
+		}
+	}
+	w.claims(devices)
+}
+
+// claims checks that no claim is to what another pod has that does not terminate, or claims.
+func (w *walk) claims(devices map[string]types.UID) {
+	claimed := sets.New[string]()
+	for _, e := range w.Order {
+		if !e.Claims() || e.State.Goes() {
+			continue
+		}
+		for name, ids := range allocation.HoldingsOf(e.Has.Pod).Devices() {
+			for id := range ids {
+				holder := w.Find(devices[name+id])
+				if holder != nil && !holder.State.Goes() || claimed.Has(name+id) {
+					w.t.Errorf("%s claims %s of %s, which another pod has", e.Pod.UID, id, name)
+				}
+				claimed.Insert(name + id)
+			}
+		}
+	}
+}
+
+// stopped reports whether a pod before this one stops the line.
+func (w *walk) stopped(e *Entry) bool {
+	for _, o := range w.Order {
+		if o == e {
+			return false
+		}
+		if o.StopsLine() {
+			return true
+		}
+	}
+	return false
+}
+
+// end has all calls return and all pods go.
+func (w *walk) end() {
+	w.t.Helper()
+	w.plays("node gpu 6 prefers")
+	for range 10 * mostPods {
+		for _, uid := range slices.Sorted(maps.Keys(w.calls)) {
+			if w.calls[uid] != nil {
+				w.plays("back %s", uid)
+			}
+		}
+		for _, e := range slices.Clone(w.Order) {
+			w.plays("gone %s", e.Pod.UID)
+		}
+		w.plays("after 1s")
+	}
+	if len(w.Order) > 0 || len(w.state.Pods) > 0 || len(slices.Collect(maps.Keys(maps.Collect(w.Ledger.All())))) > 0 {
+		w.t.Errorf("left are %v, recorded %v", w.shown(), w.state.Pods)
+	}
+}
