@@ -74,7 +74,7 @@ func decisions(i node.Identity) admission.Config {
 func Handlers(i node.Identity, can node.Supports) []decide.Handler {
 	compares := i.Enabled("TaintTolerationComparisonOperators")
 	return []decide.Handler{
-		handlers.Flaws(i.Settings.Enabled), handlers.Pressure(compares), handlers.Placement(i.Rules),
+		handlers.Flaws(i.Settings.Enabled), handlers.Pressure(compares), handlers.Placement,
 		handlers.Sysctls(i.Settings.Kubelet.AllowedUnsafeSysctls),
 		handlers.OS, handlers.Affinity, handlers.Ports,
 		handlers.Taints(compares),

@@ -42,7 +42,7 @@ func audit(t testing.TB, q *Queue) {
 			}
 		}
 		s := a.line.Snapshot(a.line.View, a.line.Ledger)
-		r := decide.Request{Pod: all, In: e.Pod.UID}
+		r := decide.Request{Demand: decide.DemandOf(all, nil, s.Rules), In: e.Pod.UID}
 		s.Ahead = ahead
 		want := q.recounted(e, both(func(*line.Entry) bool { return true }))
 		want.Others = q.counted(e, func(o *line.Entry) bool {

@@ -31,7 +31,7 @@ func choosing(p *v1.Pod, choices ...string) *v1.Pod {
 func choose(p Plugins, more ...func(*Config)) func(*Config) {
 	return func(c *Config) {
 		c.Plugins, c.Rules.Choosers = p, topology.Choosers{{Scheduler: "chooser"}}
-		c.Handlers = []decide.Handler{handlers.Placement(c.Rules)}
+		c.Handlers = []decide.Handler{handlers.Placement}
 		for _, change := range more {
 			change(c)
 		}

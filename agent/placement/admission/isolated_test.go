@@ -27,7 +27,7 @@ func isolating(t *testing.T, isolated ...int) func(*Config) {
 			t.Fatal(err)
 		}
 		cfg.Hardware = func() machine.Hardware { return h }
-		cfg.Handlers = []decide.Handler{handlers.Placement(cfg.Rules)}
+		cfg.Handlers = []decide.Handler{handlers.Placement}
 	}
 }
 
@@ -97,8 +97,8 @@ func TestPlacementOfCPUs(t *testing.T) {
 		{with, "cpu=100m", podspec.AnnotationIsolated, "true", "no container of the pod asks for CPUs"},
 		{with, "cpu=100m", podspec.AnnotationWholeCores, "true", "no container of the pod asks for"},
 	} {
-		c.on.Pod = pod("a", c.limits, podtest.Annotations(c.annotation, c.value))
-		r := handlers.Placement(topology.Rules{})(c.on)
+		c.on.Demand = decide.DemandOf(pod("a", c.limits, podtest.Annotations(c.annotation, c.value)), nil, topology.Rules{})
+		r := handlers.Placement(c.on)
 		switch {
 		case c.want == "" && r != nil:
 			t.Errorf("%s=%s with %s: %s", c.annotation, c.value, c.limits, r.Message)

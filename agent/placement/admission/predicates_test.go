@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -125,13 +126,13 @@ func TestPredicates(t *testing.T) {
 		p.Spec.SecurityContext = &v1.PodSecurityContext{}
 		tt.change(p)
 		got := ""
-		if r := tt.handler(decide.Attempt{Pod: p, Node: node}); r != nil {
+		if r := tt.handler(decide.Attempt{Demand: decide.DemandOf(p, nil, topology.Rules{}), Node: node}); r != nil {
 			got = r.Reason + ": " + r.Message
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-		if r := tt.handler(decide.Attempt{Pod: p}); r != nil &&
+		if r := tt.handler(decide.Attempt{Demand: decide.DemandOf(p, nil, topology.Rules{})}); r != nil &&
 			(r.Reason == handlers.ReasonNodeAffinity || r.Reason == handlers.ReasonTaints) {
 			t.Errorf("%s: refused for a node that is not known", tt.name)
 		}
@@ -185,7 +186,7 @@ func TestPortsOfSeveral(t *testing.T) {
 		{[]*allocation.Entry{goes, stays, goes}, "refused"},
 	} {
 		got := "nil"
-		if r := handlers.Ports(decide.Attempt{Pod: p, Others: slices.Values(tt.others)}); r != nil {
+		if r := handlers.Ports(decide.Attempt{Demand: decide.DemandOf(p, nil, topology.Rules{}), Others: slices.Values(tt.others)}); r != nil {
 			got = map[bool]string{true: "waits", false: "refused"}[r.Wait]
 		}
 		if got != tt.want {

@@ -293,7 +293,7 @@ func (w *walk) free(held sums) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	room := s.Now(&decide.Request{Pod: wanting(s.Ledger.Resources())})
+	room := s.Now(&decide.Request{Demand: decide.DemandOf(wanting(s.Ledger.Resources()), nil, s.Rules)})
 	if got := maskOf(room.Taken.CPUs()); got != held.cpus {
 		w.failf("CPUs %s are taken to the next pod, want %s", got.set(), held.cpus.set())
 	}

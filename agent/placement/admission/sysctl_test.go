@@ -7,6 +7,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
+	"github.com/numalet/numalet/topology"
 )
 
 func TestSysctls(t *testing.T) {
@@ -34,7 +35,7 @@ func TestSysctls(t *testing.T) {
 		pod := &v1.Pod{Spec: v1.PodSpec{HostNetwork: test.hostNet, HostIPC: test.hostIPC,
 			SecurityContext: &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: test.sysctl, Value: "1"}}}}}
 		got := ""
-		if r := check(decide.Attempt{Pod: pod}); r != nil {
+		if r := check(decide.Attempt{Demand: decide.DemandOf(pod, nil, topology.Rules{})}); r != nil {
 			got = r.Message
 			if r.Reason != "SysctlForbidden" {
 				t.Errorf("%s: reason %s", test.sysctl, r.Reason)
@@ -44,7 +45,7 @@ func TestSysctls(t *testing.T) {
 			t.Errorf("%+v: %q", test, got)
 		}
 	}
-	if r := check(decide.Attempt{Pod: &v1.Pod{}}); r != nil {
+	if r := check(decide.Attempt{Demand: decide.DemandOf(&v1.Pod{}, nil, topology.Rules{})}); r != nil {
 		t.Errorf("a pod without sysctls: %v", r)
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/explain"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // ReasonAdopted is the reason of an Admit of a running pod that lacks some of its requests.
@@ -91,7 +90,7 @@ func (s *Snapshot) Decide(r *Request) Decision {
 	}
 	if !r.Runs {
 		if refusal := s.refused(r); refusal != nil {
-			return d.stopped(refusal.orShort(room, r.Pod), s.Patient)
+			return d.stopped(refusal.orShort(room, r), s.Patient)
 		}
 	}
 	d.plan(room, r)
@@ -110,7 +109,7 @@ func (s *Snapshot) Decide(r *Request) Decision {
 			d.Kind, d.Rejection = Unclaimed, nil
 			d.wait(causeOf(unready.Claim), unready.Error())
 		}
-		if d.Outcome == Reject && podspec.IsCritical(r.Pod) {
+		if d.Outcome == Reject && r.Rank.Critical {
 			d.preempt(s, r)
 		}
 	}

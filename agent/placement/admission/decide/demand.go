@@ -10,9 +10,10 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Demand is a pod and what it requests of the node.
+// Demand is a pod and what its spec says of it, read once.
 type Demand struct {
 	Pod      *v1.Pod
+	Static   bool
 	Requests v1.ResourceList
 	Shares   bool // some of its containers share CPUs
 	Ports    []podspec.HostPort
@@ -20,17 +21,22 @@ type Demand struct {
 	// Least counts, for "cpu" and each device resource, the exclusive CPUs and devices that the pod
 	// holds at once at least.
 	Least map[string]int
-	// Chosen are devices that were chosen for the pod.
-	Chosen podspec.Chosen
+	// Devices names the resources that are handed out as devices.
+	Devices []string
+	// Chosen are devices that were chosen for the pod; ChosenErr: they were so that it cannot be followed.
+	Chosen    podspec.Chosen
+	ChosenErr error
+	// Rules are the node's, or those that the pod asks for; RulesErr: it may not.
+	Rules    topology.Rules
+	RulesErr error
 }
 
-// DemandOf returns the pod's demand on a node with this static CPU policy; nil: it has none. Its
-// devices may be chosen by these.
-func DemandOf(pod *v1.Pod, node *cpumanager.Static, by topology.Choosers) Demand {
+// DemandOf returns the pod's demand on a node with this static CPU policy (nil: it has none) and these rules.
+func DemandOf(pod *v1.Pod, node *cpumanager.Static, rules topology.Rules) Demand {
 	d := Demand{
 		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
 		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
-		Rank: podspec.RankOf(pod),
+		Rank: podspec.RankOf(pod), Static: podspec.IsStatic(pod), Devices: podspec.DeviceResources(pod),
 	}
 	exclusive := cpumanager.ExclusiveOf(pod)
 	d.Least[string(v1.ResourceCPU)] = podspec.Peak(pod, func(c *v1.Container) int {
@@ -39,7 +45,8 @@ func DemandOf(pod *v1.Pod, node *cpumanager.Static, by topology.Choosers) Demand
 		}
 		return exclusive(c)
 	})
-	d.Chosen, _ = podspec.ChosenDevices(pod, by)
+	d.Chosen, d.ChosenErr = podspec.ChosenDevices(pod, rules.Choosers)
+	d.Rules, d.RulesErr = podspec.Rules(pod, rules)
 	return d
 }
 

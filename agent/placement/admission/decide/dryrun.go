@@ -54,8 +54,9 @@ func (s *Snapshot) Beside(uid types.UID, devices []string) allocation.Room {
 func (s Snapshot) DryRun(pod *v1.Pod, claims allocation.PodClaims, ask Ask) Decision {
 	var p Preferences
 	var unasked []string
+	demand := DemandOf(pod, s.Hardware.CPUs, s.Rules)
 	for {
-		d := s.Decide(&Request{Pod: pod, ResourceClaims: claims, Advice: p.Advice, Silent: p.Silent})
+		d := s.Decide(&Request{Demand: demand, ResourceClaims: claims, Advice: p.Advice, Silent: p.Silent})
 		if d.Outcome != Admit || d.Case.Plan.Ask == nil {
 			d.Unasked = unasked
 			return d
@@ -82,7 +83,7 @@ func (d Decision) Record() explain.Record {
 
 // With returns the snapshot once the pod has what was decided.
 func (s Snapshot) With(d Decision) Snapshot {
-	pod := DemandOf(d.Pod, s.Hardware.CPUs, s.Rules.Choosers)
+	pod := DemandOf(d.Pod, s.Hardware.CPUs, s.Rules)
 	// The pod counts by itself, even if the ledger has a pod with its UID.
 	key := types.UID("decided " + string(d.Pod.UID))
 	for _, taken := s.Ledger.Get(key); taken; _, taken = s.Ledger.Get(key) {

@@ -9,7 +9,6 @@ import (
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Handler is one check that a pod has to pass before resources are looked at. It is pure; nil
@@ -18,7 +17,7 @@ type Handler func(Attempt) *Refusal
 
 // Attempt has what a handler looks at.
 type Attempt struct {
-	Pod *v1.Pod
+	Demand
 	// Node is the node's object, whose labels, taints and conditions count; nil: it is not known.
 	Node *v1.Node
 	// State is the node's state now.
@@ -45,7 +44,7 @@ type Refusal struct {
 // refused asks the handlers.
 func (s *Snapshot) refused(r *Request) *Refusal {
 	a := Attempt{
-		Pod: r.Pod, Node: s.Node, State: s.State, CPUs: s.Hardware.CPUs,
+		Demand: r.Demand, Node: s.Node, State: s.State, CPUs: s.Hardware.CPUs,
 		Others: s.others(r.In),
 	}
 	for _, h := range s.Handlers {
@@ -69,11 +68,11 @@ func (s *Snapshot) others(but types.UID) iter.Seq[*allocation.Entry] {
 
 // orShort returns the refusal, or instead the counted resources that the pod lacks in the room, if
 // these are reported first. A pod that may pass later waits for them afterwards.
-func (r *Refusal) orShort(room allocation.Room, pod *v1.Pod) *Refusal {
-	if !r.Late || r.Wait || podspec.IsCritical(pod) {
+func (r *Refusal) orShort(room allocation.Room, of *Request) *Refusal {
+	if !r.Late || r.Wait || of.Rank.Critical {
 		return r
 	}
-	short := room.Shortages(pod)
+	short := room.Shortages(of.Pod)
 	if len(short) == 0 {
 		return r
 	}

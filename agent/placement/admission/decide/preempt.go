@@ -11,7 +11,6 @@ import (
 
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // preempt has a critical pod wait for others that make way for it, if the node lacks nothing else
@@ -26,7 +25,9 @@ func (d *Decision) preempt(s *Snapshot, r *Request) {
 	missing, others := needOf(short), s.preemptable(r)
 	victims, ok := victimsOf(missing, others)
 	if !ok {
-		d.unmet(missing.after(others...))
+		if !r.Static { // of a static pod, which counts as critical, it is said what the node lacks
+			d.unmet(missing.after(others...))
+		}
 		return
 	}
 	if len(victims) == 0 && !r.HasPreempted {
@@ -44,12 +45,8 @@ func (d *Decision) preempt(s *Snapshot, r *Request) {
 	d.wait(ForResources, d.Message+"; pods that make way for it hold what is missing")
 }
 
-// unmet says in the kubelet's words that not enough pods can make way. Of a static pod, which counts
-// as critical, it goes on to say what the node lacks.
+// unmet says in the kubelet's words that not enough pods can make way.
 func (d *Decision) unmet(n need) {
-	if podspec.IsStatic(d.Pod) {
-		return
-	}
 	var b strings.Builder
 	for _, a := range n {
 		fmt.Fprintf(&b, "(res: %s, q: %d), ", a.resource, a.value)
@@ -69,10 +66,9 @@ type candidate struct {
 // preemptable returns the pods that may make way for the pod of a request, in no order. Terminating
 // pods make way already.
 func (s *Snapshot) preemptable(r *Request) (out []candidate) {
-	rank := podspec.RankOf(r.Pod)
 	for uid, e := range s.Ledger.All() {
 		if uid != r.In && e.Hold != allocation.Terminating && len(e.Requests) > 0 &&
-			rank.Preempts(e.Rank) {
+			r.Rank.Preempts(e.Rank) {
 			out = append(out, candidate{uid, e})
 		}
 	}

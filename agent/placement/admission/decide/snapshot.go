@@ -12,7 +12,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Snapshot holds all that one decision depends on, the request apart. It is a value: With places a
@@ -47,7 +46,7 @@ type View struct {
 
 // Request is a pod to decide on, and what it has already.
 type Request struct {
-	Pod *v1.Pod
+	Demand
 	// In is the pod's key in the ledger; "": it is not in there.
 	In  types.UID
 	Own allocation.Pod // assigned to it
@@ -69,7 +68,7 @@ type Request struct {
 // first, so only the claims ahead of the pod count. Pods claim what terminating pods will give back, so
 // only the greater of both sums counts.
 func (s *Snapshot) Now(r *Request) allocation.Room {
-	o := s.Ledger.Beside(r.In, podspec.DeviceResources(r.Pod))
+	o := s.Ledger.Beside(r.In, r.Devices)
 	room := s.roomFor(r, o)
 	room.ClaimHolder = s.claimHolder(r, false)
 	room.Others = []v1.ResourceList{
@@ -84,7 +83,7 @@ func (s *Snapshot) Now(r *Request) allocation.Room {
 // Later returns the pod's room once the terminating pods are gone. The pod keeps a claim as long as
 // that is good.
 func (s *Snapshot) Later(r *Request) allocation.Room {
-	o := s.Ledger.BesideLasting(r.In, podspec.DeviceResources(r.Pod))
+	o := s.Ledger.BesideLasting(r.In, r.Devices)
 	room := s.roomFor(r, o)
 	room.ClaimHolder = s.claimHolder(r, true)
 	room.Others = []v1.ResourceList{
@@ -105,8 +104,7 @@ func (s *Snapshot) claimHolder(r *Request, lasting bool) func(types.UID) string 
 // whatever it asks for.
 func (s *Snapshot) roomFor(r *Request, o allocation.Others) allocation.Room {
 	room := s.room(o, r.Own)
-	room.Rules, _ = podspec.Rules(r.Pod, s.Rules) // a handler has refused the pod for an error
-	room.Claims, room.Advertised = r.ResourceClaims, s.advertisedFor(r)
+	room.Rules, room.Claims, room.Advertised = r.Rules, r.ResourceClaims, s.advertisedFor(r)
 	return room
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 )
 
 func TestFeatures(t *testing.T) {
@@ -43,7 +44,7 @@ func TestFeatures(t *testing.T) {
 				Message: "Pod requires node features that are not available: " + test.want}
 		}
 		got := decide.Refusal{}
-		if r := f.Refuse(decide.Attempt{Pod: &v1.Pod{Spec: test.spec}}); r != nil {
+		if r := f.Refuse(decide.Attempt{Demand: decide.DemandOf(&v1.Pod{Spec: test.spec}, nil, topology.Rules{})}); r != nil {
 			got = *r
 		}
 		if got != want {

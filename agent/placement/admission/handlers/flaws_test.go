@@ -9,6 +9,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/manifest"
 	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -17,12 +18,12 @@ import (
 func TestFlaws(t *testing.T) {
 	bad := podtest.New("", podtest.Source(podspec.APISource), podtest.Spec(v1.PodSpec{
 		TerminationGracePeriodSeconds: new(int64), SecurityContext: &v1.PodSecurityContext{}}))
-	got := Flaws(nil)(decide.Attempt{Pod: bad})
+	got := Flaws(nil)(decide.Attempt{Demand: decide.DemandOf(bad, nil, topology.Rules{})})
 	if got == nil || got.Reason != manifest.FailedValidation || got.Message == "" || got.Wait {
 		t.Errorf("a pod without a name, a UID and containers: %+v", got)
 	}
 	podtest.Source(source.FileSource)(bad)
-	if got := Flaws(nil)(decide.Attempt{Pod: bad}); got != nil {
+	if got := Flaws(nil)(decide.Attempt{Demand: decide.DemandOf(bad, nil, topology.Rules{})}); got != nil {
 		t.Errorf("a static pod: %+v", got)
 	}
 }

@@ -18,20 +18,18 @@ const ReasonChoice = "DeviceChoiceInvalid"
 
 // Placement refuses pods whose annotations ask for a placement that there is none of, or that the
 // rules do not let them choose, and those whose devices are chosen so that it cannot be followed.
-func Placement(rules topology.Rules) decide.Handler {
-	return func(a decide.Attempt) *decide.Refusal {
-		asked, err := podspec.Rules(a.Pod, rules)
-		if err == nil {
-			err = checkCPUs(a, asked.CPURules)
-		}
-		if err != nil {
-			return &decide.Refusal{Reason: ReasonPlacement, Message: err.Error()}
-		}
-		if _, err = podspec.ChosenDevices(a.Pod, rules.Choosers); err != nil {
-			return &decide.Refusal{Reason: ReasonChoice, Message: err.Error()}
-		}
-		return nil
+func Placement(a decide.Attempt) *decide.Refusal {
+	err := a.RulesErr
+	if err == nil {
+		err = checkCPUs(a, a.Rules.CPURules)
 	}
+	if err != nil {
+		return &decide.Refusal{Reason: ReasonPlacement, Message: err.Error()}
+	}
+	if a.ChosenErr != nil {
+		return &decide.Refusal{Reason: ReasonChoice, Message: a.ChosenErr.Error()}
+	}
+	return nil
 }
 
 // checkCPUs reports why the node cannot follow what the pod wants of its exclusive CPUs, however

@@ -62,7 +62,7 @@ func Affinity(a decide.Attempt) *decide.Refusal {
 // compares, tolerations may compare numbers (TaintTolerationComparisonOperators).
 func Taints(compares bool) decide.Handler {
 	return func(a decide.Attempt) *decide.Refusal {
-		if a.Node == nil || podspec.IsStatic(a.Pod) {
+		if a.Node == nil || a.Static {
 			return nil
 		}
 		_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(),
@@ -78,13 +78,12 @@ func Taints(compares bool) decide.Handler {
 // Ports refuses pods that take a port of the host which another pod has. If all of those go, the
 // pod waits for them.
 func Ports(a decide.Attempt) *decide.Refusal {
-	wanted := podspec.HostPorts(a.Pod)
-	if len(wanted) == 0 || a.Others == nil {
+	if len(a.Ports) == 0 || a.Others == nil {
 		return nil
 	}
 	var refusal *decide.Refusal
 	for other := range a.Others {
-		if !slices.ContainsFunc(wanted, func(p podspec.HostPort) bool {
+		if !slices.ContainsFunc(a.Ports, func(p podspec.HostPort) bool {
 			return slices.ContainsFunc(other.Ports, p.Conflicts)
 		}) {
 			continue

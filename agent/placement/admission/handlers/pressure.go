@@ -18,11 +18,11 @@ import (
 func Pressure(compares bool) decide.Handler {
 	return func(a decide.Attempt) *decide.Refusal {
 		short := a.State.Pressure
-		if len(short) == 0 || podspec.IsCritical(a.Pod) {
+		if len(short) == 0 || a.Rank.Critical {
 			return nil
 		}
 		memory := len(short) == 1 && short[0] == v1.NodeMemoryPressure
-		if memory && (podspec.QOSClass(a.Pod) != v1.PodQOSBestEffort ||
+		if memory && (a.Rank.QoS != v1.PodQOSBestEffort ||
 			toleratesMemoryPressure(a.Pod, compares)) {
 			return nil
 		}

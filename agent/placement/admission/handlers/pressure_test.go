@@ -8,6 +8,7 @@ import (
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 )
 
 func TestPressure(t *testing.T) {
@@ -49,7 +50,7 @@ func TestPressure(t *testing.T) {
 		{"disk and memory, tolerant", tolerant, []v1.NodeConditionType{disk, memory},
 			"The node had condition: [DiskPressure MemoryPressure]. "},
 	} {
-		got := Pressure(false)(decide.Attempt{Pod: tc.pod, State: nodestatus.State{Pressure: tc.short}})
+		got := Pressure(false)(decide.Attempt{Demand: decide.DemandOf(tc.pod, nil, topology.Rules{}), State: nodestatus.State{Pressure: tc.short}})
 		switch {
 		case got == nil && tc.want != "":
 			t.Errorf("%s: passes; want %q", tc.name, tc.want)

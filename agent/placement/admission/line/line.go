@@ -67,7 +67,7 @@ func (s *Settings) Snapshot(v decide.View, l allocation.Ledger) decide.Snapshot 
 // Request returns what the pod asks for.
 func (l *Line) Request(e *Entry) decide.Request {
 	r := decide.Request{
-		Pod: e.Pod, In: e.Pod.UID, Own: l.own(e), Runs: e.Runs, ResourceClaims: l.ClaimsOf(e.Pod),
+		Demand: e.Demand, In: e.Pod.UID, Own: l.own(e), Runs: e.Runs, ResourceClaims: l.ClaimsOf(e.Pod),
 		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, HasPreempted: e.Tries.HasPreempted,
 	}
 	if e.Claims() {

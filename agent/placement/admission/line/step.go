@@ -12,7 +12,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Event is one of the types below: something that happens to the pods. Step knows all of them.
@@ -204,7 +203,7 @@ func (l *Line) followClaims(e *Entry) {
 // inquires reports whether it is followed what a new pod needs. A pod that runs or was admitted before needs
 // no question. If pods do not wait, they hold what they get while they cannot start, as under a kubelet.
 func (l *Line) inquires(e *Entry, stored bool) bool {
-	if !l.Inquires || l.Wait <= 0 || e.Runs || stored || podspec.IsStatic(e.Pod) {
+	if !l.Inquires || l.Wait <= 0 || e.Runs || stored || e.Static {
 		return false
 	}
 	h := l.View.Hardware
@@ -213,7 +212,7 @@ func (l *Line) inquires(e *Entry, stored bool) bool {
 
 // demandOf returns what the pod requests of the node as it is.
 func (l *Line) demandOf(pod *v1.Pod) decide.Demand {
-	return decide.DemandOf(pod, l.View.Hardware.CPUs, l.Rules.Choosers)
+	return decide.DemandOf(pod, l.View.Hardware.CPUs, l.Rules)
 }
 
 // gone gives back what a pod has.
