@@ -63,6 +63,11 @@ func (w *world) play(line string) {
 		w.has("example.com/"+name, count, how == "prefers")
 	case "impatient":
 		w.Wait = 0
+	case "stop":
+		w.stops = true
+	case "restart":
+		w.stops = false
+		w.starts(w.Wait, w.View)
 	case "submit": // POD AMOUNTS
 		w.submit(name, args)
 	case "together": // POD; POD ...

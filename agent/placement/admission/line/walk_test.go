@@ -216,6 +216,9 @@ func (w *walk) check() {
 		if _, calls := w.calls[uid]; calls != e.State.UnderWay() {
 			w.t.Errorf("%s is %s; a call is under way for it: %v", uid, e.State, calls)
 		}
+		if next, ok := w.Next(); !e.Tries.Due.IsZero() && (!ok || next.After(e.Tries.Due)) {
+			w.t.Errorf("%s is due at %v, and the line wants to be woken at %v", uid, e.Tries.Due, next)
+		}
 		if at := e.Question.Asked.Add(record.Patience); e.StopsLine() && !w.now.Before(at) {
 			w.t.Errorf("%s stops the line for %v", uid, w.now.Sub(e.Question.Asked))
 		}

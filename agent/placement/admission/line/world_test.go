@@ -38,6 +38,7 @@ type world struct {
 	calls map[types.UID]any
 	lacks map[types.UID]decide.Lack
 	said  []string // what was done since it was taken last
+	stops bool     // the agent stops
 }
 
 const gpu = "example.com/gpu"
@@ -53,6 +54,16 @@ func newWorld(t testing.TB, wait time.Duration) *world {
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), calls: map[types.UID]any{},
 		lacks: map[types.UID]decide.Lack{},
 	}
+	w.starts(wait, decide.View{Hardware: machine.Hardware{
+		Machine: m, CPUs: static, Allocatable: nodestatus.Allocatable(m, nodestatus.Reservation{
+			MaxPods: 100, Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
+		}),
+	}})
+	return w
+}
+
+// starts has the agent start on what is recorded.
+func (w *world) starts(wait time.Duration, view decide.View) {
 	w.Line = New(Settings{
 		Rules:  topology.Rules{Policy: topology.BestEffort, Scope: topology.ContainerScope},
 		BootID: "boot", Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
@@ -60,13 +71,9 @@ func newWorld(t testing.TB, wait time.Duration) *world {
 		ClaimsOf: func(*v1.Pod) allocation.PodClaims { return allocation.PodClaims{} },
 		Lack:     func(p *v1.Pod) decide.Lack { return w.lacks[p.UID] },
 	})
+	clear(w.calls)
 	w.step(Recorded{w.state})
-	w.step(Seen{decide.View{Hardware: machine.Hardware{
-		Machine: m, CPUs: static, Allocatable: nodestatus.Allocatable(m, nodestatus.Reservation{
-			MaxPods: 100, Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
-		}),
-	}}})
-	return w
+	w.step(Seen{view})
 }
 
 // has gives the node that many devices of a resource, every other one on node 1, whose plugin prefers some if
@@ -108,7 +115,9 @@ func (w *world) do(e Effect) {
 		name = string(e.Pod.UID)
 	}
 	switch f := e.Do.(type) {
-	case Explain, FollowClaims, FollowNeeds, record.Forgo:
+	case Explain, FollowNeeds, record.Forgo:
+	case FollowClaims:
+		w.tell("follow the claims of %s", name)
 	case record.Ask:
 		w.calls[e.Pod.UID] = f
 		w.tell("ask for %d of %s for %s", f.Size, strings.Join(f.Available, " "), name)
@@ -133,7 +142,8 @@ func (w *world) do(e Effect) {
 	}
 }
 
-// submit has a pod come, with one container of these amounts. options are "runs" and "critical".
+// submit has a pod come, with one container of these amounts. options are "runs", "critical",
+// "static" and "claims".
 func (w *world) submit(name, amounts string) {
 	var words []string
 	runs := false
@@ -144,6 +154,10 @@ func (w *world) submit(name, amounts string) {
 			runs = true
 		case "critical":
 			options = append(options, podtest.Priority(2_000_000_000))
+		case "static":
+			options = append(options, podtest.Source("file"))
+		case "claims":
+			options = append(options, podtest.Line("Always other"), podtest.Claims("gpu=gpu-1"))
 		default:
 			words = append(words, word)
 		}
@@ -191,7 +205,7 @@ func (w *world) back(uid types.UID, ids []string, err error) {
 		w.tell("NO CALL of %s", uid)
 		return
 	}
-	w.step(Answered{UID: uid, Event: e})
+	w.step(Answered{UID: uid, Event: e, Stopping: w.stops})
 }
 
 // Errors of calls, by name.
