@@ -33,7 +33,7 @@ func (a claimant) preset(got *Container) (err error) {
 
 // presets returns what was chosen for the pod's containers.
 func (d *draft) presets() (out []Container) {
-	if len(d.view.chosen) == 0 {
+	if len(d.view.Chosen) == 0 {
 		return nil
 	}
 	for _, a := range d.containers {
@@ -123,7 +123,7 @@ func (d deviceDemand) choices() (out []string) {
 
 // choices describes what was chosen for the container; "": for any container.
 func (d *draft) choices(container string) (out []string) {
-	if len(d.view.chosen) == 0 {
+	if len(d.view.Chosen) == 0 {
 		return nil
 	}
 	for _, a := range d.containers {

@@ -11,16 +11,17 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // choosing has the pod's scheduler choose devices: "main=gpu-0,gpu-1".
 func choosing(v *View, pod *v1.Pod, choices ...string) *v1.Pod {
-	v.Choosers = topology.Choosers{{Scheduler: "chooser"}}
 	pod.Spec.SchedulerName, pod.Annotations = "chooser", map[string]string{}
 	for _, text := range choices {
 		container, ids, _ := strings.Cut(text, "=")
 		pod.Annotations["example.com/gpu_container-"+container] = ids
 	}
+	v.Chosen, _ = podspec.ChosenDevices(pod, topology.Choosers{{Scheduler: "chooser"}})
 	return pod
 }
 

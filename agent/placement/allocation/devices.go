@@ -76,7 +76,7 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 			}
 		}
 		d.requests = append(d.requests, deviceRequest{
-			resource, r.Count, p.draft.view.chosen[c.Name][r.Resource],
+			resource, r.Count, p.draft.view.Chosen[c.Name][r.Resource],
 		})
 	}
 	return d, err
@@ -118,7 +118,7 @@ func (p *devices) askForPod() demand {
 		}
 		resource, _ := p.resource(name)
 		d.requests = append(d.requests, deviceRequest{
-			resource, counts[name], p.draft.view.chosen.All(p.draft.pod, name),
+			resource, counts[name], p.draft.view.Chosen.All(p.draft.pod, name),
 		})
 	}
 	return d

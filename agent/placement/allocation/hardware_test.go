@@ -82,8 +82,9 @@ func TestPluginsLeaveOutWhatClaimsHave(t *testing.T) {
 			podtest.Claims("gpu=gpu-1")(pod)
 		}
 		if c.chosen != "" {
-			pod.Spec.SchedulerName, v.Choosers = "s", topology.Choosers{{Scheduler: "s"}}
+			pod.Spec.SchedulerName = "s"
 			pod.Annotations = map[string]string{podspec.ChoiceAnnotation("nvidia.com/gpu", "main"): c.chosen}
+			v.Chosen, _ = podspec.ChosenDevices(pod, topology.Choosers{{Scheduler: "s"}})
 		}
 		plan, err := v.Plan(pod, nil)
 		if err != nil {

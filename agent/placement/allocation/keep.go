@@ -53,7 +53,7 @@ func (d *draft) sayKept(name string, own, kept Container) {
 // container at this index.
 func (d *draft) keptLater(at int) (out []Container) {
 	keeps := d.view.Keep != KeepWhole && len(d.view.Own.Containers) > 0
-	if !keeps && len(d.view.chosen) == 0 {
+	if !keeps && len(d.view.Chosen) == 0 {
 		return nil
 	}
 	for i, a := range d.containers {

@@ -46,8 +46,8 @@ type View struct {
 	Own  Pod
 	Keep Keeping
 
-	// chosen are the devices that a user chose for the pod; Plan sets it.
-	chosen podspec.Chosen
+	// Chosen are the devices that were chosen for the pod.
+	Chosen podspec.Chosen
 }
 
 // AskKey identifies one question to a plugin: which devices does it prefer for this container?
@@ -158,7 +158,6 @@ const (
 // With KeepParts, if there is no place around the parts that are still valid, Plan tries KeepWhole
 // (not in pod scope), and then places everything anew.
 func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
-	v.chosen, _ = podspec.ChosenDevices(pod, v.Choosers) // a handler has reported the error
 	plan, err := v.planOnce(pod, advice)
 	around, refused := errors.AsType[*Rejection](err)
 	if v.Keep != KeepParts || v.Own.IsEmpty() || !refused {

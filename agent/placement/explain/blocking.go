@@ -187,7 +187,7 @@ func (r refusal) alone(d allocation.Decision, o topology.ResourceHints) string {
 	}
 	offered := offer(o)
 	sets := append(offered.Preferred, offered.Possible...)
-	if len(sets) > 0 && r.chosen()[d.Container][o.Resource] != nil {
+	if len(sets) > 0 && r.Room.Chosen[d.Container][o.Resource] != nil {
 		return "those that were chosen are on " + nodes(sets[0])
 	}
 	supply := r.tried.supply(o.Resource)

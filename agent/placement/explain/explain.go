@@ -66,18 +66,12 @@ func (c Case) rules() Rules {
 	r := Rules{
 		Policy: string(cmp.Or(c.Room.Policy, topology.None)),
 		Scope:  string(cmp.Or(c.Room.Scope, topology.ContainerScope)),
-		Chosen: append(podspec.PlacementAnnotations(c.Pod), c.chosen().Annotations()...),
+		Chosen: append(podspec.PlacementAnnotations(c.Pod), c.Room.Chosen.Annotations()...),
 	}
 	if c.Room.Strategy != topology.LowestNodes {
 		r.Strategy = string(c.Room.Strategy)
 	}
 	return r
-}
-
-// chosen are the devices that were chosen for the pod.
-func (c Case) chosen() podspec.Chosen {
-	chosen, _ := podspec.ChosenDevices(c.Pod, c.Room.Choosers)
-	return chosen
 }
 
 // Judged returns the whole record of an outcome, including what would fit if the pod has no place.

@@ -137,12 +137,12 @@ func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool)
 
 // unchosen tries without the annotations that choose devices.
 func (s *search) unchosen() (string, bool) {
-	annotations := s.chosen().Annotations()
+	annotations := s.Room.Chosen.Annotations()
 	if len(annotations) == 0 {
 		return "", false
 	}
 	room := s.Room
-	room.Choosers = nil
+	room.Chosen = nil
 	return "without the annotation " + first(annotations, ", "), s.try(room, s.Pod)
 }
 
@@ -213,7 +213,7 @@ func (t target) change(n int) string {
 
 // targets lists the pod's requests, starting with the blocking ones.
 func (s *search) targets() []target {
-	tried, chosen := s.Attempt(), s.chosen()
+	tried, chosen := s.Attempt(), s.Room.Chosen
 	var out []target
 	for _, request := range tried.Requests {
 		for _, a := range request.Resources {

@@ -104,7 +104,8 @@ func (s *Snapshot) claimHolder(r *Request, lasting bool) func(types.UID) string 
 // whatever it asks for.
 func (s *Snapshot) roomFor(r *Request, o allocation.Others) allocation.Room {
 	room := s.room(o, r.Own)
-	room.Rules, room.Claims, room.Advertised = r.Rules, r.ResourceClaims, s.advertisedFor(r)
+	room.Rules, room.Chosen = r.Rules, r.Chosen
+	room.Claims, room.Advertised = r.ResourceClaims, s.advertisedFor(r)
 	return room
 }
 
