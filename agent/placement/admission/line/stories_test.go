@@ -63,6 +63,8 @@ func (w *world) play(line string) {
 		w.has("example.com/"+name, count, how == "prefers")
 	case "impatient":
 		w.Wait = 0
+	case "poke":
+		w.step(Poked{})
 	case "stop":
 		w.stops = true
 	case "restart":

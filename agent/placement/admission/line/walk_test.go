@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 const (
@@ -29,7 +30,8 @@ const (
 )
 
 // Whatever happens to the pods in line, in whatever order: nothing is had twice, no pod waits for nothing, and
-// nothing is left in the end. NUMALET_STEPS_SEED repeats one walk.
+// nothing is left in the end. NUMALET_STEPS_SEED repeats one walk; in every other walk
+// pods have resource claims.
 func TestWalk(t *testing.T) {
 	steps := walkSteps
 	if text := os.Getenv("NUMALET_STEPS"); text != "" {
@@ -83,6 +85,9 @@ type walk struct {
 	step  int
 	story []string
 	seen  map[string]int
+	// claims: pods use resource claims. claimLacks says what keeps a pod's from being used.
+	claims     bool
+	claimLacks map[types.UID]claim.Lack
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -90,7 +95,11 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	if seed%5 == 4 {
 		wait = 0
 	}
-	w := &walk{world: newWorld(t, wait), r: rand.New(rand.NewPCG(seed, 7)), seed: seed, seen: map[string]int{}}
+	w := &walk{
+		world: newWorld(t, wait), r: rand.New(rand.NewPCG(seed, 7)), seed: seed, seen: map[string]int{},
+		claims: walkHasClaims(seed), claimLacks: map[types.UID]claim.Lack{},
+	}
+	w.follow()
 	w.has(gpu, 6, true)
 	w.has("example.com/nic", 4, seed%2 == 0)
 	return w
@@ -150,7 +159,9 @@ func (w *walk) move() {
 		w.plays("lacks %s %s", w.one(), []string{"?", "a secret"}[w.r.IntN(2)])
 	case n < 87:
 		w.plays("finds %s", w.one())
-	case n < 89:
+	case n < 89 && w.claims:
+		w.claimChanges()
+	case n < 91:
 		w.plays("node gpu %d prefers", []int{0, 4, 6}[w.r.IntN(3)])
 	default:
 		w.plays("after %v", []time.Duration{time.Millisecond, record.Patience, time.Second, 20 * time.Second}[w.r.IntN(4)])
@@ -173,6 +184,9 @@ func (w *walk) comes() {
 			words = append(words, fmt.Sprintf("%s=%d", wanted.resource, n))
 		}
 	}
+	if w.claims && w.r.IntN(3) == 0 {
+		words = append(words, "claims")
+	}
 	switch w.r.IntN(12) {
 	case 0:
 		words = append(words, "runs")
@@ -190,6 +204,9 @@ func (w *walk) returns() {
 	uids := slices.Sorted(maps.Keys(w.calls))
 	uid := uids[w.r.IntN(len(uids))]
 	how := []string{"away", "no", "disk", "late"}[w.r.IntN(4)]
+	if _, assigns := w.calls[uid].(record.Assign); assigns && w.claims && w.r.IntN(2) == 0 {
+		how = []string{"busy", "replaced"}[w.r.IntN(2)]
+	}
 	switch f := w.calls[uid].(type) {
 	case record.Ask:
 		if w.r.IntN(6) == 0 {
@@ -241,6 +258,7 @@ func (w *walk) check() {
 		if e.State == record.Queued && !w.stopped(e) {
 			w.t.Errorf("%s is not decided on", uid)
 		}
+		w.checkClaims(e)
 		entry, _ := w.Ledger.Get(uid)
 		if w.step%8 == 0 { // it takes as long as the step
 			if want := e.Accounted(w.state.Pods[uid]); !reflect.DeepEqual(entry, want) {
@@ -266,11 +284,11 @@ func (w *walk) check() {
 			}
 		}
 	}
-	w.claims(devices)
+	w.promised(devices)
 }
 
-// claims checks that no claim is to what another pod has that does not terminate, or claims.
-func (w *walk) claims(devices map[string]types.UID) {
+// promised checks that no claim is to what another pod has that does not terminate, or claims.
+func (w *walk) promised(devices map[string]types.UID) {
 	claimed := sets.New[string]()
 	for _, e := range w.Order {
 		if !e.Claims() || e.State.Goes() {
