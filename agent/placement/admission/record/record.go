@@ -183,7 +183,7 @@ func (r *Record) Unanswered() []string {
 // Accounted returns the pod's entry in the ledger; stored is what is recorded of it.
 func (r *Record) Accounted(stored allocation.Pod) (out allocation.Entry) {
 	switch {
-	case r.State == Withdrawn && stored.IsEmpty(): // nobody waits for what it has
+	case r.State.Goes() && !r.Counts() && stored.IsEmpty(): // it has nothing that others could wait for
 	case r.State.Goes():
 		out.Hold = allocation.Terminating
 	case r.Claims():
