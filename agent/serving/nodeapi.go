@@ -174,7 +174,7 @@ func switchable(cfg *config.Config) (out []route.Route) {
 	k := &cfg.Kubelet
 	if *k.EnableSystemLogHandler {
 		out = append(out, nodelogs.Route(nodelogs.Config{
-			Root: systemLogs, Query: *k.EnableSystemLogQuery && cfg.Gates.Enabled("NodeLogQuery"),
+			Root: systemLogs, Query: *k.EnableSystemLogQuery,
 			Patience: k.StreamingConnectionIdleTimeout.Duration,
 		}))
 	} else {

@@ -97,7 +97,7 @@ func TestGatesOfTheTable(t *testing.T) {
 		switch {
 		case !ok:
 			t.Errorf("%s is no gate", name)
-		case spec.LockToDefault && note != alwaysOn && name != "NodeLogQuery":
+		case spec.LockToDefault && note != alwaysOn:
 			t.Errorf("%s is locked, so it is always on", name)
 		case strings.HasPrefix(note, elsewhere):
 		case note != alwaysOn && !libraries && !strings.Contains(code.String(), `"`+name+`"`):
