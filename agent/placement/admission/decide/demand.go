@@ -6,6 +6,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -20,7 +21,8 @@ type Demand struct {
 	Rank     podspec.Rank
 	// Least counts, for "cpu" and each device resource, the exclusive CPUs and devices that the pod
 	// holds at once at least.
-	Least map[string]int
+	Least     map[string]int
+	HasClaims bool // it uses resource claims
 	// Devices names the resources that are handed out as devices.
 	Devices []string
 	// Chosen are devices that were chosen for the pod; ChosenErr: they were so that it cannot be followed.
@@ -36,7 +38,7 @@ func DemandOf(pod *v1.Pod, node *cpumanager.Static, rules topology.Rules) Demand
 	d := Demand{
 		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
 		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
-		Rank: podspec.RankOf(pod), Static: podspec.IsStatic(pod), Devices: podspec.DeviceResources(pod),
+		Rank: podspec.RankOf(pod), Static: podspec.IsStatic(pod), HasClaims: claim.Any(pod), Devices: podspec.DeviceResources(pod),
 	}
 	exclusive := cpumanager.ExclusiveOf(pod)
 	d.Least[string(v1.ResourceCPU)] = podspec.Peak(pod, func(c *v1.Container) int {

@@ -10,7 +10,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // changes says what has happened since the pods that wait were looked at last.
@@ -141,5 +140,5 @@ func (w *waiters) indifferent(e *Entry) bool {
 // claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
 // something else.
 func (w *waiters) claimsChanged(e *Entry) bool {
-	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.line.ClaimsOf(e.Pod), e.Uses)
+	return w.poked && e.HasClaims && !reflect.DeepEqual(w.line.ClaimsOf(e.Pod), e.Uses)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // Event is one of the types below: something that happens to the pods. Step knows all of them.
@@ -195,7 +194,7 @@ func (l *Line) submitted(in Submitted) {
 }
 
 func (l *Line) followClaims(e *Entry) {
-	if claim.Any(e.Pod) {
+	if e.HasClaims {
 		l.want(e, FollowClaims{})
 	}
 }

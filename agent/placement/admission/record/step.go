@@ -9,7 +9,6 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/deviceplugin/dra/claim"
 )
 
 // Conditions hold what a step depends on beside the pod's record and the event.
@@ -272,7 +271,7 @@ func (s *step) admit(d Decided) {
 			s.Tries.Due = s.Now.Add(SlowAnswer)
 		}
 		s.do(Ask{*plan.Ask})
-	case plan.Pod.IsEmpty() && !claim.Any(s.Pod):
+	case plan.Pod.IsEmpty() && !s.HasClaims:
 		s.give(Admitted, Reservation{})
 		s.sayAdmit()
 	default:
