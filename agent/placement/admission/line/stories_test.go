@@ -3,7 +3,7 @@ package line
 import (
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,21 +11,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/admission/record"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/internal/goldentest"
 )
 
-// TestStories plays what is in testdata/stories.txt: of each story the lines that begin with "> " are what
-// happens, and the others what is done then and how the pods stand. go test -rewrite writes these anew.
+// TestStories plays what is in testdata: of each story the lines that begin with "> " are what happens, and the
+// others what is done then and how the pods stand. go test -rewrite writes these anew.
 func TestStories(t *testing.T) {
-	path := filepath.Join("testdata", "stories.txt")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
 	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			goldentest.Compare(t, path, played(t, string(text)))
+		})
+	}
+}
+
+// played returns the stories with what is done anew.
+func played(t *testing.T, text string) string {
 	var out strings.Builder
 	var w *world
 	before := ""
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		switch {
 		case strings.HasPrefix(line, "# ") && !strings.HasPrefix(before, "# "):
 			w = newWorld(t, 2*time.Minute)
@@ -45,60 +59,95 @@ func TestStories(t *testing.T) {
 		}
 		before = line
 	}
-	goldentest.Compare(t, path, out.String())
+	return out.String()
 }
 
 // play has happen what a line of a story says. Then the line looks at what changed.
 func (w *world) play(line string) {
-	verb, rest, _ := strings.Cut(line, " ")
-	name, args, _ := strings.Cut(rest, " ")
-	uid := types.UID(name)
-	switch verb {
-	case "node": // RESOURCE COUNT [prefers]
-		number, how, _ := strings.Cut(args, " ")
-		count, err := strconv.Atoi(number)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.has("example.com/"+name, count, how == "prefers")
-	case "impatient":
-		w.Wait = 0
-	case "poke":
-		w.step(Poked{})
-	case "stop":
-		w.stops = true
-	case "restart":
+	words := strings.Fields(line)
+	happen, known := verbs[words[0]]
+	if !known {
+		w.t.Fatalf("a story says %q", line)
+	}
+	happen(w, append(words[1:], "", "")) // without what is left out
+	w.step(Tick{})
+}
+
+// verbs are what stories say, each with the words after it.
+var verbs = map[string]func(w *world, words []string){
+	"show":      func(w *world, a []string) { w.words, w.decisions = a[0] == "words", a[0] == "decisions" },
+	"impatient": func(w *world, _ []string) { w.Wait = 0 },
+	"rereads":   func(w *world, _ []string) { w.Rereads = true },
+	"stop":      func(w *world, _ []string) { w.stops = true },
+	"restart": func(w *world, a []string) { // "rebooted", or with the record "lost"
 		w.stops = false
-		w.starts(w.Wait, w.View)
-	case "submit": // POD AMOUNTS
-		w.submit(name, args)
-	case "together": // POD; POD ...
-		for pod := range strings.SplitSeq(rest, "; ") {
-			name, amounts, _ := strings.Cut(pod, " ")
-			w.submit(name, amounts)
+		switch a[0] {
+		case "rebooted":
+			w.boot++
+		case "lost":
+			w.state = allocation.State{}
 		}
-	case "back": // POD [IDS]
-		w.back(uid, strings.Fields(args), nil)
-	case "fails": // POD HOW
-		w.back(uid, nil, failures[args])
-	case "leaves":
-		w.step(Left{UID: uid, Ended: args == "ended"})
-	case "gone":
-		w.step(Gone{UID: uid})
-	case "lacks": // POD WHY; "?": it is not known
-		w.lacks[uid] = decide.Lack{Why: args, Unknown: args == "?"}
+		w.starts(w.Wait, w.View)
+	},
+
+	"machine":  func(w *world, a []string) { w.machine(given(a)) },
+	"node":     func(w *world, a []string) { w.has("example.com/"+a[0], a[1], given(a[2:])) }, // RESOURCE COUNT ...
+	"status":   func(w *world, a []string) { w.status(strings.Join(given(a), " ")) },
+	"heard":    func(w *world, _ []string) { w.heard() },
+	"pressure": func(w *world, a []string) { w.pressure = a[0] != "over"; w.step(Poked{}) },
+
+	"submit":   func(w *world, a []string) { w.submit(a[0], strings.Join(a[1:], " ")) }, // POD AMOUNTS
+	"together": func(w *world, a []string) { w.each(a, w.submit) },                      // POD AMOUNTS; POD AMOUNTS ...
+	"admitted": func(w *world, a []string) { w.each(a, w.admitted) },
+	"terminating": func(w *world, a []string) {
+		w.each(a, func(name, amounts string) {
+			w.admitted(name, amounts)
+			w.step(Left{UID: types.UID(name)})
+		})
+	},
+	"leaves": func(w *world, a []string) { w.step(Left{UID: types.UID(a[0]), Ended: a[1] == "ended"}) },
+	"gone":   func(w *world, a []string) { w.step(Gone{UID: types.UID(a[0])}) },
+	"back":   func(w *world, a []string) { w.back(types.UID(a[0]), given(a[1:]), nil) }, // POD [IDS]
+	"fails":  func(w *world, a []string) { w.back(types.UID(a[0]), nil, failures[a[1]]) },
+
+	"lacks": func(w *world, a []string) { // POD WHY; "?": it is not known
+		w.lacks[types.UID(a[0])] = decide.Lack{Why: strings.Join(given(a[1:]), " "), Unknown: a[1] == "?"}
 		w.step(Poked{})
-	case "finds":
-		delete(w.lacks, uid)
-		w.step(Poked{})
-	case "after": // DURATION
-		d, err := time.ParseDuration(name)
+	},
+	"poke":  func(w *world, _ []string) { w.step(Poked{}) },
+	"finds": func(w *world, a []string) { delete(w.lacks, types.UID(a[0])); w.step(Poked{}) },
+	"claim": func(w *world, a []string) { w.claim(types.UID(a[0]), a[1], a[2]) },
+	"after": func(w *world, a []string) {
+		d, err := time.ParseDuration(a[0])
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		w.now = w.now.Add(d)
-	default:
-		w.t.Fatalf("a story says %q", line)
+	},
+}
+
+// each calls f for each pod, which semicolons separate, with its name and the rest.
+func (w *world) each(words []string, f func(name, amounts string)) {
+	for pod := range strings.SplitSeq(strings.Join(given(words), " "), "; ") {
+		name, amounts, _ := strings.Cut(pod, " ")
+		f(name, amounts)
 	}
+}
+
+// admitted has a pod come and be assigned what it asks for. What is done for that is not told.
+func (w *world) admitted(name, amounts string) {
+	w.submit(name, amounts)
 	w.step(Tick{})
+	for uid := types.UID(name); w.Find(uid).State.UnderWay(); w.step(Tick{}) {
+		w.back(uid, nil, nil)
+	}
+	if state := w.Find(types.UID(name)).State; state != record.Admitted {
+		w.t.Fatalf("%s is %s, want it to be admitted", name, state)
+	}
+	w.said = nil
+}
+
+// given leaves out the words that are not there.
+func given(words []string) []string {
+	return slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "" })
 }

@@ -100,8 +100,8 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		claims: walkHasClaims(seed), claimLacks: map[types.UID]claim.Lack{},
 	}
 	w.follow()
-	w.has(gpu, 6, true)
-	w.has("example.com/nic", 4, seed%2 == 0)
+	w.play("node gpu 6 prefers")
+	w.play("node nic 4" + []string{" prefers", ""}[seed%2])
 	return w
 }
 
@@ -259,6 +259,9 @@ func (w *walk) check() {
 			w.t.Errorf("%s is not decided on", uid)
 		}
 		w.checkClaims(e)
+		if w.follows.Has(uid) != e.Inquiry.Begun {
+			w.t.Errorf("what %s needs is followed: %v", uid, w.follows.Has(uid))
+		}
 		entry, _ := w.Ledger.Get(uid)
 		if w.step%8 == 0 { // it takes as long as the step
 			if want := e.Accounted(w.state.Pods[uid]); !reflect.DeepEqual(entry, want) {
@@ -334,7 +337,7 @@ func (w *walk) end() {
 		}
 		w.plays("after 1s")
 	}
-	if len(w.Order) > 0 || len(w.state.Pods) > 0 || len(slices.Collect(maps.Keys(maps.Collect(w.Ledger.All())))) > 0 {
+	if len(w.Order) > 0 || len(w.state.Pods) > 0 || len(w.follows) > 0 || len(slices.Collect(maps.Keys(maps.Collect(w.Ledger.All())))) > 0 {
 		w.t.Errorf("left are %v, recorded %v", w.shown(), w.state.Pods)
 	}
 }
