@@ -71,67 +71,6 @@ func TestResourcesOfNoPlugin(t *testing.T) {
 	}
 }
 
-// What a terminating pod has of such a resource is waited for, and what is added to the node's status.
-func TestResourcesOfNoPluginAreWaitedFor(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		var node advertising
-		node.says(map[v1.ResourceName]string{dongle: "2"})
-		d := open(t, dir, &plugins{}, node.in(2*time.Minute))
-		defer d.stop()
-		d.queue.Submit(pod("old", dongle+"=2"), false)
-		d.expect("old Admit")
-		d.queue.Leaving("old", false)
-		d.queue.Submit(pod("a", dongle+"=1"), false)
-		d.queue.Submit(pod("b", dongle+"=2"), false)
-		const waits = " Wait: WaitingForResources: Node didn't have enough resource: example.com/dongle, " +
-			"requested: 1, used: 2, capacity: 2; pods that are terminating hold what is missing"
-		d.expect("a"+waits, "b Reject: OutOfexample.com/dongle: Node didn't have enough resource: "+
-			"example.com/dongle, requested: 2, used: 2, capacity: 2")
-		node.says(map[v1.ResourceName]string{dongle: "3"})
-		d.queue.Poke()
-		d.expect("a Admit")
-	})
-}
-
-// Before the API server has told of the node, a pod waits, and starts without when its time is over.
-func TestResourcesOfNoPluginBeforeTheNodeIsKnown(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		var node advertising
-		d := open(t, dir, &plugins{}, node.in(2*time.Minute))
-		defer d.stop()
-		d.queue.Submit(pod("early", dongle+"=1"), false)
-		d.expect("early Wait: WaitingForDevicePlugin: no device plugin has registered example.com/dongle")
-		node.says(map[v1.ResourceName]string{dongle: "1"})
-		d.queue.Poke()
-		d.expect("early Admit")
-	})
-	bubble(t, func(t *testing.T, dir string) {
-		var node advertising
-		d := open(t, dir, &plugins{}, node.in(2*time.Minute))
-		defer d.stop()
-		d.queue.Submit(pod("a", dongle+"=1"), false)
-		d.expect("a Wait: WaitingForDevicePlugin: no device plugin has registered example.com/dongle")
-		time.Sleep(2*time.Minute + time.Second)
-		d.expect("a Admit")
-	})
-}
-
-// A pod that runs keeps its part of such a resource over a restart, though the node is not known yet.
-func TestResourcesOfNoPluginAfterARestart(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		var node advertising
-		d := open(t, dir, &plugins{}, node.in(2*time.Minute))
-		defer d.stop()
-		d.queue.Submit(pod("old", "cpu=1 "+dongle+"=2"), true)
-		d.expect("old Admit")
-		node.says(map[v1.ResourceName]string{dongle: "3"})
-		d.queue.Poke()
-		d.queue.Submit(pod("new", dongle+"=2"), false)
-		d.expect("new Reject: OutOfexample.com/dongle: Node didn't have enough resource: " +
-			"example.com/dongle, requested: 2, used: 2, capacity: 3")
-	})
-}
-
 // Without a cluster no status has the resource, and a pod waits for a plugin.
 func TestResourcesOfNoPluginStandalone(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {

@@ -3,8 +3,6 @@ package admission
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -139,37 +137,6 @@ func TestPredicates(t *testing.T) {
 	}
 }
 
-// A port of the host is one pod's, and the next one's when that has gone.
-func TestPorts(t *testing.T) {
-	with := func(name string, port int32) *v1.Pod {
-		p := pod(name, "cpu=1")
-		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port}}
-		return p
-	}
-	bubble(t, func(t *testing.T, dir string) {
-		d := open(t, dir, &plugins{}, func(c *Config) {
-			c.Wait, c.Handlers = time.Minute, []decide.Handler{handlers.Ports}
-		})
-		defer d.stop()
-		d.queue.Submit(with("a", 80), false)
-		d.expect("a Admit")
-		d.queue.Submit(with("b", 81), false)
-		d.expect("b Admit")
-		const refused = "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports " +
-			"for the requested pod ports"
-		d.queue.Submit(with("c", 80), false)
-		d.expect("c Reject: " + refused)
-		d.queue.Leaving("a", false)
-		d.queue.Submit(with("d", 80), false)
-		d.expect("d Wait: " + refused)
-		d.queue.Release("a")
-		synctest.Wait()
-		if said := d.outcomes(); said["d"] != "Admit" {
-			t.Errorf("when the port is free again: %v", said)
-		}
-	})
-}
-
 // Of many pods with the same port the one that stays counts.
 func TestPortsOfSeveral(t *testing.T) {
 	p := pod("a", "cpu=1")
@@ -192,79 +159,5 @@ func TestPortsOfSeveral(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%d others: %s, want %s", len(tt.others), got, tt.want)
 		}
-	}
-}
-
-// Of a pod that has no place by its ports and by what it requests the kubelet tells the latter, unless
-// others would make way for it.
-func TestTwoFaults(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		d := preemptions(t, dir, func(c *Config) { c.Wait, c.Handlers = 0, []decide.Handler{handlers.Ports} })
-		defer d.stop()
-		withPort := func(p *v1.Pod) *v1.Pod {
-			p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
-			return p
-		}
-		d.queue.Submit(withPort(pod("a", "cpu=1500m")), false)
-		d.queue.Submit(withPort(pod("b", "cpu=6500m")), false)
-		d.queue.Submit(withPort(pod("c", "cpu=500m")), false)
-		d.queue.Submit(withPort(critical("d", "cpu=6500m", 2_000_001_000)), false)
-		const ports = " Reject: NodePorts: Predicate NodePorts failed: node(s) didn't have free ports " +
-			"for the requested pod ports"
-		d.expect("a Admit", "b Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: "+
-			"6500, used: 1500, capacity: 7000", "c"+ports, "d"+ports)
-	})
-}
-
-// A handler may have a pod wait for a condition of the node: it has nothing meanwhile, is checked
-// again at a poke and rejected at its deadline.
-func TestAHandlerHasAPodWait(t *testing.T) {
-	pressure := func(a decide.Attempt) *decide.Refusal {
-		for _, c := range a.Node.Status.Conditions {
-			if c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue {
-				return &decide.Refusal{Reason: "NodeHadCondition", Message: "disk is short", Wait: true}
-			}
-		}
-		return nil
-	}
-	for _, wait := range []time.Duration{0, time.Minute} {
-		bubble(t, func(t *testing.T, dir string) {
-			status := v1.ConditionTrue
-			conditions := make(chan v1.ConditionStatus, 1)
-			d := open(t, dir, &plugins{}, func(c *Config) {
-				c.Wait, c.Handlers = wait, []decide.Handler{pressure}
-				c.Node = func() *v1.Node {
-					select {
-					case status = <-conditions:
-					default:
-					}
-					return &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-						{Type: v1.NodeDiskPressure, Status: status},
-					}}}
-				}
-			})
-			defer d.stop()
-			d.queue.Submit(pod("a", "cpu=7"), false)
-			if wait == 0 {
-				d.expect("a Reject: NodeHadCondition: disk is short")
-				return
-			}
-			d.expect("a Wait: NodeHadCondition: disk is short")
-			time.Sleep(30 * time.Second)
-			d.queue.Poke()
-			d.expect()
-			d.queue.Submit(pod("b", "cpu=7"), false)
-			d.expect("b Wait: NodeHadCondition: disk is short")
-			time.Sleep(31 * time.Second)
-			d.expect("a Reject: NodeHadCondition: disk is short")
-			conditions <- v1.ConditionFalse
-			d.queue.Poke()
-			d.expect("b Admit")
-			d.queue.Submit(pod("c", "cpu=1"), false)
-			synctest.Wait()
-			if said := d.outcomes(); said["c"] != "Reject" {
-				t.Errorf("said %v, want that c finds no CPUs", said)
-			}
-		})
 	}
 }

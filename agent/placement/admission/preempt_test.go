@@ -32,10 +32,6 @@ func preemptions(t *testing.T, dir string, change func(*Config)) *desk {
 	return d
 }
 
-const unmet = "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission " +
-	"failure: preemption: error finding a set of pods to preempt: no set of running pods found to " +
-	"reclaim resources: "
-
 const makeWay = "; pods that make way for it hold what is missing"
 
 // A critical pod has others end, once each, and waits until they are gone, also where no pod waits.
@@ -57,53 +53,6 @@ func TestPreemption(t *testing.T) {
 		d.expect("c Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: 3500, " +
 			"used: 4000, capacity: 7000")
 		d.queue.Release("b")
-		d.expect("top Admit")
-	})
-}
-
-// Critical pods make way only for those of a higher priority, and nobody for a pod that is not
-// critical or would have no place even so.
-func TestNoPreemption(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		d := preemptions(t, dir, func(c *Config) { c.Wait = 0 })
-		defer d.stop()
-		d.queue.Submit(critical("a", "cpu=6500m", 2_000_000_000), false)
-		d.expect("a Admit")
-		for uid, want := range map[string]string{
-			"same": unmet + "[(res: cpu, q: 2000), ]", "huge": unmet + "[(res: cpu, q: 1500), ]",
-			"important": "OutOfcpu: Node didn't have enough resource: cpu, requested: 2500, used: " +
-				"6500, capacity: 7000",
-			"static": "OutOfcpu: Node didn't have enough resource: cpu, requested: 2500, used: " +
-				"6500, capacity: 7000",
-		} {
-			p := map[string]*v1.Pod{
-				"same":      critical("same", "cpu=2500m", 2_000_000_000),
-				"important": critical("important", "cpu=2500m", 1_000_000),
-				"huge":      critical("huge", "cpu=8500m", 2_000_001_000),
-				"static":    pod("static", "cpu=2500m", podtest.Source("file")),
-			}[uid]
-			d.queue.Submit(p, false)
-			d.expect(uid + " Reject: " + want)
-		}
-	})
-}
-
-// A pod that waits makes way too: it had a claim before the critical one.
-func TestPreemptionOfClaims(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		d := preemptions(t, dir, nil)
-		defer d.stop()
-		d.queue.Submit(pod("old", "cpu=5500m"), false)
-		d.expect("old Admit")
-		d.queue.Leaving("old", false)
-		d.queue.Submit(pod("waits", "cpu=5500m"), false)
-		d.expect("waits Wait: WaitingForResources: Node didn't have enough resource: cpu, " +
-			"requested: 5500, used: 5500, capacity: 7000; pods that are terminating hold what is " +
-			"missing")
-		d.queue.Submit(critical("top", "cpu=5500m", 2_000_001_000), false)
-		d.expect("waits goes for top: cpu", "top Wait: WaitingForResources: Node didn't have "+
-			"enough resource: cpu, requested: 5500, used: 5500, capacity: 7000"+makeWay)
-		d.queue.Release("old")
 		d.expect("top Admit")
 	})
 }

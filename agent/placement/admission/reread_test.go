@@ -24,24 +24,11 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		looks  time.Duration // how long a look takes
-		grows  bool
-		pod    string
 		want   string
 		waited time.Duration
-		asked  int64
 	}{
-		{"pages were added", ms, true, "hugepages-2Mi=4Mi", "a Admit", ms, 1},
-		{"none were", ms, false, "hugepages-2Mi=4Mi", refused, ms, 1},
-		{"the look takes too long", time.Hour, true, "hugepages-2Mi=4Mi", refused,
-			time.Second, 1},
-		{"memory is lacking", ms, false, "memory=17Gi",
-			"a Reject: OutOfmemory: Node didn't have enough resource: memory, " +
-				"requested: 18253611008, used: 0, capacity: 17179869184", ms, 1},
-		{"something else is lacking", ms, false, "cpu=9",
-			"a Reject: UnexpectedAdmissionError: Allocate failed due to not enough cpus " +
-				"available to satisfy request: requested=9, available=7, which is unexpected",
-			0, 0},
-		{"nothing is lacking", ms, true, "cpu=1", "a Admit", 0, 0},
+		{"pages were added", ms, "a Admit", ms},
+		{"the look takes too long", time.Hour, refused, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, dir string) {
@@ -59,29 +46,22 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 						select {
 						case <-ctx.Done():
 						case <-time.After(tt.looks):
-							grown.Store(tt.grows)
+							grown.Store(true)
 						}
 					}
 				})
 				defer d.stop()
-				began := time.Now()
-				d.queue.Submit(pod("a", tt.pod), false)
-				if tt.asked > 0 {
-					d.expect()
-					d.queue.Poke() // is no reason to decide before
-					d.expect()
-				}
-				for range 3000 {
-					if synctest.Wait(); !d.quiet() {
-						break
-					}
-					time.Sleep(time.Millisecond)
-				}
-				if waited := time.Since(began); waited != tt.waited || asked.Load() != tt.asked {
-					t.Errorf("waited %v, asked %d times; want %v and %d",
-						waited, asked.Load(), tt.waited, tt.asked)
-				}
+				d.queue.Submit(pod("a", "hugepages-2Mi=4Mi"), false)
+				d.expect()
+				d.queue.Poke() // is no reason to decide before
+				d.expect()
+				time.Sleep(tt.waited - time.Nanosecond)
+				d.expect()
+				time.Sleep(time.Nanosecond)
 				d.expect(tt.want)
+				if n := asked.Load(); n != 1 {
+					t.Errorf("asked %d times", n)
+				}
 			})
 		})
 	}

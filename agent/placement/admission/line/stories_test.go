@@ -71,6 +71,11 @@ func (w *world) play(line string) {
 	}
 	happen(w, append(words[1:], "", "")) // without what is left out
 	w.step(Tick{})
+	for _, e := range w.Order {
+		if uid := e.Pod.UID; w.follows.Has(uid) != e.Inquiry.Begun {
+			w.t.Errorf("what %s needs is followed: %v", uid, w.follows.Has(uid))
+		}
+	}
 }
 
 // verbs are what stories say, each with the words after it.
@@ -110,8 +115,12 @@ var verbs = map[string]func(w *world, words []string){
 	"back":   func(w *world, a []string) { w.back(types.UID(a[0]), given(a[1:]), nil) }, // POD [IDS]
 	"fails":  func(w *world, a []string) { w.back(types.UID(a[0]), nil, failures[a[1]]) },
 
-	"lacks": func(w *world, a []string) { // POD WHY; "?": it is not known
-		w.lacks[types.UID(a[0])] = decide.Lack{Why: strings.Join(given(a[1:]), " "), Unknown: a[1] == "?"}
+	"lacks": func(w *world, a []string) { // POD WHY; "?": it is not known; "slot": of an attached volume
+		l := decide.Lack{Why: strings.Join(given(a[1:]), " "), Unknown: a[1] == "?"}
+		if l.Why == "slot" {
+			l.Limit = "the node is full"
+		}
+		w.lacks[types.UID(a[0])] = l
 		w.step(Poked{})
 	},
 	"poke":  func(w *world, _ []string) { w.step(Poked{}) },
