@@ -13,34 +13,23 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// choosing has devices chosen for the pod: "gpu=d0,d1".
-func choosing(p *v1.Pod, choices ...string) *v1.Pod {
-	p.Spec.SchedulerName, p.Annotations = "chooser", map[string]string{}
-	for _, text := range choices {
-		resource, ids, _ := strings.Cut(text, "=")
-		p.Annotations["example.com/"+resource+"_container-main"] = ids
-	}
+// choosing has GPUs chosen for the pod: "d0,d1".
+func choosing(p *v1.Pod, ids string) *v1.Pod {
+	p.Spec.SchedulerName, p.Annotations = "chooser", map[string]string{"example.com/gpu_container-main": ids}
 	return p
-}
-
-// choose is a desk's configuration with a scheduler that chooses.
-func choose(p Plugins, more ...func(*Config)) func(*Config) {
-	return func(c *Config) {
-		c.Plugins, c.Rules.Choosers = p, topology.Choosers{{Scheduler: "chooser"}}
-		c.Handlers = []decide.Handler{handlers.Placement}
-		for _, change := range more {
-			change(c)
-		}
-	}
 }
 
 // A dry run says what admission would.
 func TestDryRunOfChosenDevices(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		p := newPairs(4)
-		d := open(t, dir, &p.plugins, choose(p))
+		p := &plugins{}
+		p.offer("example.com/gpu", 4)
+		p.prefers("example.com/gpu")
+		d := open(t, dir, p, func(c *Config) {
+			c.Rules.Choosers, c.Handlers = topology.Choosers{{Scheduler: "chooser"}}, []decide.Handler{handlers.Placement}
+		})
 		defer d.stop()
-		d.queue.Submit(choosing(pod("a", "example.com/gpu=1"), "gpu=d3"), false)
+		d.queue.Submit(choosing(pod("a", "example.com/gpu=1"), "d3"), false)
 		d.expect("a Admit")
 		s, err := d.queue.Snapshot(context.Background())
 		if err != nil {
@@ -49,7 +38,7 @@ func TestDryRunOfChosenDevices(t *testing.T) {
 		for choice, want := range map[string]string{
 			"d1": "Admit", "d3": "Reject ChosenDeviceUnavailable", "d1,d2": "Reject DeviceChoiceInvalid",
 		} {
-			did := s.DryRun(choosing(pod("b", "example.com/gpu=1"), "gpu="+choice), allocation.PodClaims{}, nil)
+			did := s.DryRun(choosing(pod("b", "example.com/gpu=1"), choice), allocation.PodClaims{}, nil)
 			if got := strings.TrimSpace(string(did.Outcome) + " " + did.Reason); got != want ||
 				len(did.Unasked) > 0 {
 				t.Errorf("%s: %s, %s, unasked %q", choice, got, did.Message, did.Unasked)

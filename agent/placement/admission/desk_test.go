@@ -74,6 +74,13 @@ func (p *plugins) offer(name string, n int) {
 	p.set(r)
 }
 
+// prefers has the resource's plugin have a preference.
+func (p *plugins) prefers(name string) {
+	r := p.Inventory().Resources[name]
+	r.Options.Preferred = true
+	p.set(r)
+}
+
 // set adds a resource to the inventory, or replaces it.
 func (p *plugins) set(r devicemanager.Resource) {
 	now := p.Inventory()
@@ -206,6 +213,55 @@ func (d *desk) expect(lines ...string) {
 		d.t.Fatalf("said:\n%s\nwant:\n%s", got, want)
 	}
 }
+
+// outcomes waits until nothing moves and returns the last outcome of each pod since the last time,
+// in words like "big Wait WaitingForResources".
+func (d *desk) outcomes() map[string]string {
+	d.t.Helper()
+	synctest.Wait()
+	out := map[string]string{}
+	for _, line := range d.hear() {
+		words := strings.Fields(strings.ReplaceAll(line, ":", ""))
+		if words[1] == string(decide.Wait) {
+			out[words[0]] = words[1] + " " + words[2]
+			continue
+		}
+		out[words[0]] = words[1]
+	}
+	return out
+}
+
+// now compares the last outcomes of the pods that something was said of.
+func (d *desk) now(want string) {
+	d.t.Helper()
+	var got []string
+	outcomes := d.outcomes()
+	for _, pair := range strings.Split(want, ", ") {
+		name, _, _ := strings.Cut(pair, " ")
+		if said, ok := outcomes[name]; ok {
+			got = append(got, name+" "+said)
+			delete(outcomes, name)
+		}
+	}
+	if strings.Join(got, ", ") != want && want != "" || len(outcomes) > 0 {
+		d.t.Fatalf("said %q and %v, want %q", strings.Join(got, ", "), outcomes, want)
+	}
+}
+
+// roomy lets more pods in than the desk does.
+func roomy(pods int64) func(*Config) {
+	return func(c *Config) {
+		hardware := c.Hardware()
+		hardware.Allocatable = hardware.Allocatable.DeepCopy()
+		hardware.Allocatable[v1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
+		c.Hardware = func() machine.Hardware { return hardware }
+	}
+}
+
+const (
+	forResources = "Wait " + decide.ReasonWaitResources
+	forPlugin    = "Wait " + decide.ReasonWaitPlugin
+)
 
 func pod(uid, limits string, options ...podtest.Option) *v1.Pod {
 	return podtest.New(uid, append(options, podtest.Guaranteed("main "+limits))...)

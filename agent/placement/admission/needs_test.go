@@ -115,17 +115,11 @@ const (
 )
 
 // needing opens a desk with four GPUs, where pods wait for a minute and lack what they need.
-func needing(t *testing.T, dir string, lacks map[types.UID]decide.Lack, change func(*Config)) (
-	*desk, *needs) {
+func needing(t *testing.T, dir string, lacks map[types.UID]decide.Lack) (*desk, *needs) {
 	p, n := &plugins{}, newNeeds()
 	maps.Copy(n.lacks, lacks)
 	p.offer("example.com/gpu", 4)
-	return open(t, dir, p, func(c *Config) {
-		c.Wait, c.Needs = time.Minute, n
-		if change != nil {
-			change(c)
-		}
-	}), n
+	return open(t, dir, p, func(c *Config) { c.Wait, c.Needs = time.Minute, n }), n
 }
 
 // arrives has it that the pod lacks something else.
@@ -137,7 +131,7 @@ func (d *desk) arrives(n *needs, pod types.UID, l decide.Lack) {
 // What is not known ends no pod, however long that lasts. When it is known its time begins.
 func TestWhatIsNotKnownIsNotMissing(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing, "gone": unknowing}, nil)
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing, "gone": unknowing})
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
 		d.queue.Submit(pod("gone", allGPUs), false)
@@ -167,7 +161,7 @@ func TestWhatIsNotKnownIsNotMissing(t *testing.T) {
 // A pod that ends while it is asked what it needs is withdrawn and forgotten.
 func TestPodsLeaveWhileTheirNeedsAreAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing, "b": unknowing}, nil)
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing, "b": unknowing})
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
 		d.queue.Submit(pod("b", allGPUs), false)

@@ -2,11 +2,15 @@ package admission
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 func TestAdmitHoldsAndReleaseGivesBack(t *testing.T) {
@@ -161,6 +165,73 @@ func TestFailedCommit(t *testing.T) {
 		<-done
 		if n := len(d.store.State().Pods); n != 0 {
 			t.Errorf("%d pods in the store, want none", n)
+		}
+	})
+}
+
+// Between a cause and what it brings about no time passes: nothing is looked for at intervals.
+func TestAdmittedWithinAMomentOfTheCause(t *testing.T) {
+	const moment = 100 * time.Millisecond
+	for name, test := range map[string]struct {
+		request string
+		clear   func(d *desk, p *plugins)
+	}{
+		"release": {"cpu=5", func(d *desk, _ *plugins) { d.queue.Release("old") }},
+		"plugin registered": {"example.com/nic=1", func(d *desk, p *plugins) {
+			p.offer("example.com/nic", 1)
+			d.queue.Poke()
+		}},
+		"device healthy": {"example.com/gpu=1", func(d *desk, p *plugins) {
+			p.offer("example.com/gpu", 1)
+			d.queue.Poke()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				p := &plugins{}
+				p.set(devicemanager.Resource{
+					Name: "example.com/gpu", Connected: true,
+					Devices: []*devicemanager.Device{{ID: "d0"}},
+				})
+				d := open(t, dir, p, roomy(100))
+				defer d.stop()
+				d.queue.Submit(pod("old", "cpu=4"), false)
+				d.now("old Admit")
+				d.queue.Leaving("old", false)
+				d.queue.Submit(pod("new", test.request), false)
+				if said := d.outcomes()["new"]; !strings.HasPrefix(said, "Wait ") {
+					t.Fatalf("said %q, want new to wait", said)
+				}
+				time.Sleep(17 * time.Second)
+				cause := time.Now()
+				test.clear(d, p)
+				for d.outcomes()["new"] != "Admit" {
+					time.Sleep(time.Millisecond)
+					if time.Since(cause) > moment {
+						t.Fatalf("not admitted %v after the cause has cleared", moment)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A waiting pod tells why once, however often it is looked at.
+func TestWaitingIsReportedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		d := open(t, dir, p, roomy(1000))
+		defer d.stop()
+		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
+		d.now("a " + forPlugin)
+		for i := range 50 {
+			p.offer("example.com/nic", i)
+			d.queue.Poke()
+			uid := fmt.Sprint("other-", i)
+			d.queue.Submit(pod(uid, "memory=1Mi"), false)
+			d.now(uid + " Admit")
+			d.queue.Release(types.UID(uid))
+			d.now("")
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
@@ -360,28 +359,5 @@ func TestResourceClaimsOfRunningPods(t *testing.T) {
 		if claims := d.store.State().Pods["other"].Containers["main"].Claims(); len(claims) != 1 {
 			t.Errorf("of the other pod is recorded %v", fmt.Sprint(claims))
 		}
-	})
-}
-
-// A pod whose claims are good at once, but that lacks an object, gets nothing.
-func TestResourceClaimsWithoutASecret(t *testing.T) {
-	bubble(t, func(t *testing.T, dir string) {
-		n := newNeeds()
-		n.set("a", lacksKey)
-		c := &resourceClaims{lacks: map[types.UID]claim.Lack{}, begun: map[types.UID]bool{}}
-		d := open(t, dir, &plugins{}, func(cfg *Config) {
-			cfg.Claims, cfg.Needs, cfg.Wait = c, n, time.Minute
-		})
-		defer d.stop()
-		d.queue.Submit(claiming("a", "cpu=4"), false)
-		synctest.Wait()
-		if said := d.outcomes(); said["a"] != "Wait "+decide.ReasonWaitObjects {
-			t.Errorf("said %v", said)
-		}
-		c.expect(t, nil, nil)
-		n.set("a", decide.Lack{})
-		d.queue.Poke()
-		d.expect("a Admit")
-		c.expect(t, []types.UID{"a"}, nil)
 	})
 }
