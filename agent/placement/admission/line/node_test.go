@@ -62,7 +62,9 @@ func hardware(t testing.TB, words []string) machine.Hardware {
 		t.Fatal(err)
 	}
 	h := machine.Hardware{Machine: m, CPUs: static, Allocatable: nodestatus.Allocatable(m, nodestatus.Reservation{
-		MaxPods: 100, Reserved: v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(reserved.Size()), resource.DecimalSI)},
+		MaxPods: 100, Reserved: v1.ResourceList{
+			v1.ResourceCPU: *resource.NewQuantity(int64(reserved.Size()), resource.DecimalSI),
+		},
 	})}
 	if shared {
 		h.CPUs = nil

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/internal/goldentest"
+	"github.com/numalet/numalet/topology"
 )
 
 // TestStories plays what is in testdata: of each story the lines that begin with "> " are what happens, and the
@@ -82,6 +83,7 @@ func (w *world) play(line string) {
 var verbs = map[string]func(w *world, words []string){
 	"show":      func(w *world, a []string) { w.words, w.decisions = a[0] == "words", a[0] == "decisions" },
 	"impatient": func(w *world, _ []string) { w.Wait = 0 },
+	"unaligned": func(w *world, _ []string) { w.Rules.Policy = topology.None },
 	"rereads":   func(w *world, _ []string) { w.Rereads = true },
 	"stop":      func(w *world, _ []string) { w.stops = true },
 	"restart": func(w *world, a []string) { // "rebooted", or with the record "lost"

@@ -26,7 +26,9 @@ const chooser = "chooser"
 // is alive.
 func (w *world) submit(name, text string) {
 	words := strings.Fields(text)
-	amounts := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "runs" || wordOf(word) != nil })
+	amounts := slices.DeleteFunc(slices.Clone(words), func(word string) bool {
+		return word == "runs" || wordOf(word) != nil
+	})
 	container := podtest.Containers
 	if slices.ContainsFunc(amounts, func(w string) bool { return strings.HasPrefix(w, "cpu=") }) {
 		container = podtest.Guaranteed
@@ -82,7 +84,7 @@ func (w *world) claim(pod types.UID, how, uuid string) {
 	default:
 		w.t.Fatalf("a claim is %q", how)
 	}
-	w.claims[pod] = c
+	w.podClaims[pod] = c
 	w.step(Poked{})
 }
 

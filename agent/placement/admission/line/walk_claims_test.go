@@ -1,7 +1,6 @@
 package line
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -21,11 +20,6 @@ func walkHasClaims(seed uint64) bool {
 		return text != "0"
 	}
 	return seed%2 == 1
-}
-
-func init() {
-	failures["busy"] = &record.PrepareError{Err: errors.New("busy")}
-	failures["replaced"] = &record.PrepareError{Err: claim.ErrReplaced}
 }
 
 // follow has the line know the claims of pods. Each pod with some uses one of three, which others use too.

@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -30,9 +31,9 @@ type world struct {
 	boot  int // counts reboots
 	state allocation.State
 	// calls has what each pod's last call is for, until it returns.
-	calls  map[types.UID]any
-	lacks  map[types.UID]decide.Lack
-	claims map[types.UID]allocation.PodClaims
+	calls     map[types.UID]any
+	lacks     map[types.UID]decide.Lack
+	podClaims map[types.UID]allocation.PodClaims
 	// follows names the pods whose needs are followed.
 	follows  sets.Set[types.UID]
 	pressure bool     // a handler has pods wait
@@ -47,7 +48,7 @@ const gpu = "example.com/gpu"
 func newWorld(t testing.TB, wait time.Duration) *world {
 	w := &world{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), calls: map[types.UID]any{},
-		lacks: map[types.UID]decide.Lack{}, claims: map[types.UID]allocation.PodClaims{}, follows: sets.Set[types.UID]{},
+		lacks: map[types.UID]decide.Lack{}, podClaims: map[types.UID]allocation.PodClaims{}, follows: sets.Set[types.UID]{},
 	}
 	w.starts(wait, decide.View{Hardware: hardware(t, nil)})
 	return w
@@ -62,7 +63,7 @@ func (w *world) starts(wait time.Duration, view decide.View) {
 		Handlers: []decide.Handler{handlers.Ports, handlers.Placement, w.underPressure},
 		BootID:   fmt.Sprint("boot-", w.boot), Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
 	}, Facts{
-		ClaimsOf: func(p *v1.Pod) allocation.PodClaims { return w.claims[p.UID] },
+		ClaimsOf: func(p *v1.Pod) allocation.PodClaims { return w.podClaims[p.UID] },
 		Lack:     func(p *v1.Pod) decide.Lack { return w.lacks[p.UID] },
 	})
 	clear(w.calls)
@@ -207,4 +208,7 @@ var failures = map[string]error{
 	"no":   &record.CallError{Resource: gpu, Err: errors.New("no")},
 	"disk": fmt.Errorf("%w: disk full", record.ErrCommit),
 	"late": context.DeadlineExceeded,
+	// Of resource claims.
+	"busy":     &record.PrepareError{Err: errors.New("busy")},
+	"replaced": &record.PrepareError{Err: claim.ErrReplaced},
 }
