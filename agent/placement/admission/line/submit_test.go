@@ -22,7 +22,7 @@ import (
 // chooser is a scheduler that chooses devices.
 const chooser = "chooser"
 
-// submit has a pod come, with one container of these amounts. Other words are in wordsOf, or "runs": its sandbox
+// submit has a pod come, with one container of these amounts. Other words are in wordOf, or "runs": its sandbox
 // is alive.
 func (w *world) submit(name, text string) {
 	words := strings.Fields(text)
