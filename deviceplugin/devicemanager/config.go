@@ -52,7 +52,7 @@ type Config struct {
 // Before holds what is known of plugins before they register.
 type Before struct {
 	// Lists holds what plugins last said. Those devices are in the inventory, not connected, for
-	// the rest of the graces. Nil: nothing is remembered.
+	// the rest of the graces. Run keeps it current. Nil: nothing is remembered.
 	Lists *recall.Book
 	// Resources that are not in Lists are in the inventory without devices, not connected, until
 	// Graces.Capacity is over.

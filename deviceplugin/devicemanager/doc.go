@@ -29,7 +29,7 @@
 //   - Every call has a deadline.
 //   - After a lost connection the list is asked for again, after an end by the plugin itself only
 //     after Deadlines.Ended.
-//   - The last lists are remembered over restarts.
+//   - The last lists are remembered over restarts (package recall).
 //
 // # Lists
 //

@@ -6,25 +6,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/deviceplugin/recall"
 )
 
 // Device is one device as its plugin lists it.
-type Device struct {
-	ID      string
-	Healthy bool
-	// Cordoned: an administrator withholds it from new containers. A container that holds it keeps
-	// it.
-	Cordoned bool
-	// NoNodes: the plugin gives the device a topology without any node. The kubelet hands out such
-	// a device but does not list it as allocatable in podresources.
-	NoNodes bool
-	// Nodes holds the named NUMA nodes that the machine has; it may be empty.
-	Nodes topology.NodeSet
-}
-
-// Offered reports whether a container that does not hold the device may get it.
-func (d *Device) Offered() bool { return d.Healthy && !d.Cordoned }
+type Device = recall.Device
 
 // Resource holds what the plugins say about one extended resource.
 type Resource struct {

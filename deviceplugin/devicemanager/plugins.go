@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -18,7 +19,6 @@ type Plugins struct {
 	ready   chan struct{}
 	events  chan event
 	table   *table // owned by Run
-	memory  memory // owned by Run
 	calm    calm   // owned by Run
 	current atomic.Pointer[view]
 }
@@ -36,7 +36,6 @@ func New(cfg Config) (*Plugins, error) {
 		ready:   make(chan struct{}),
 		events:  make(chan event),
 		table:   restore(cfg, time.Now()),
-		memory:  newMemory(cfg.Before.Lists),
 	}
 	if err := p.metrics.Register(cfg.Registry); err != nil {
 		return nil, err
@@ -86,22 +85,22 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group, settings link
 			return nil
 		})
 	}
-	t := p.table
+	t, lists := p.table, p.cfg.Before.Lists
 	for _, r := range t.records {
 		start(r.link)
 	}
 	health := healthSaid{}
 	due := await.At(p.publish(ctx, health)) // the next time to publish held-back news
 	close(p.ready)
-	touch := time.NewTicker(touchPeriod)
+	touch := time.NewTicker(recall.TouchPeriod)
 	defer touch.Stop()
-	defer func() { p.memory.touch(ctx, t.recollections()) }()
+	defer func() { lists.Touch(ctx, t.remembered()) }()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-touch.C:
-			p.memory.touch(ctx, t.recollections())
+			lists.Touch(ctx, t.remembered())
 		case <-due:
 			due = await.At(p.publish(ctx, health))
 		case e := <-p.events:
@@ -142,7 +141,7 @@ func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time
 		l.tellOf(ctx, l.behavior.complaints.Load().healthChanged(at, devices))
 	})
 	held, due := p.calm.hold(now, before, at)
-	p.memory.keep(ctx, p.table.recollections(), held)
+	p.cfg.Before.Lists.Keep(ctx, p.table.remembered(), held)
 	if now.says(before) {
 		return due
 	}

@@ -1,82 +1,43 @@
 package recall
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/files"
-	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 )
 
-// FileName is the name of the book's file in the agent's root.
-const FileName = "numalet_device_lists"
+// TouchPeriod is how often Touch is to be called.
+const TouchPeriod = 10 * time.Second
 
-// version is that of the file; one of another version cannot be used.
-const version = "v1"
+// mostGone bounds the absent resources that are remembered by name alone.
+const mostGone = 1000
 
-// maxFile bounds what is read and written.
-const maxFile = 64 << 20
-
-// Resource is the last state of a resource's plugin.
-type Resource struct {
-	Name string `json:"resource"`
-	// Gone is when the plugin was last there; zero: it is there.
-	Gone time.Time `json:"gone,omitzero"`
-	// PreStart: it wants PreStartContainer before each start of a container.
-	PreStart bool  `json:"preStart,omitempty"`
-	Sets     []Set `json:"sets,omitempty"`
-}
-
-// Set are devices that are alike.
-type Set struct {
-	Healthy bool `json:"healthy,omitempty"`
-	// NoNodes: the devices have a topology that names no node.
-	NoNodes bool     `json:"noNodes,omitempty"`
-	Nodes   Nodes    `json:"nodes,omitzero"`
-	IDs     []string `json:"ids"`
-	// PCI are the devices' addresses; empty, or as many as IDs.
-	PCI []string `json:"pci,omitempty"`
-}
-
-// Nodes are NUMA nodes; in the file a list such as 0-1.
-type Nodes struct{ topology.NodeSet }
-
-// IsZero serves omitzero.
-func (n Nodes) IsZero() bool { return n.IsEmpty() }
-
-// MarshalText implements encoding.TextMarshaler.
-func (n Nodes) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (n *Nodes) UnmarshalText(text []byte) (err error) {
-	n.NodeSet, err = topology.ParseNodeSet(string(text))
-	return err
-}
-
-// Book is the file. Only its one owner calls its methods.
+// Book is the file. Only its one owner calls its methods; a nil Book remembers nothing.
 type Book struct {
 	path string
-	// left are the resources that an earlier run left.
-	left []Resource
-}
-
-// file is the book on the disk. The time of its last change is when its owner was last there.
-type file struct {
-	Version   string            `json:"version"`
-	Resources []json.RawMessage `json:"resources"`
+	// left are the resources that an earlier run left, until this one has written its own.
+	left []entry
+	// written holds what this run wrote last; nil: nothing yet.
+	written *files.Record[[]Resource]
+	wrong   complaint.Complaint[string] // with the last write
 }
 
 // Open reads the book's file. An unusable file is moved aside: there is an empty book then beside an
 // error that is files.ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
-	b := &Book{path: path}
+	b := &Book{path: path, written: files.NewRecordOf[[]Resource](path, maxFile, nil, encode)}
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
@@ -94,31 +55,6 @@ func Open(path string) (*Book, error) {
 	return b, nil
 }
 
-// parse is strict: a list that was read in part might have more healthy devices than there are.
-func parse(raw []byte) ([]Resource, error) {
-	var in struct {
-		Version   string     `json:"version"`
-		Resources []Resource `json:"resources"`
-	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&in); err != nil {
-		return nil, fmt.Errorf("it is not JSON of its kind: %w", err)
-	}
-	if in.Version != version {
-		return nil, fmt.Errorf("it is of version %s, and this agent reads %s",
-			oneline.Of(in.Version), version)
-	}
-	seen := map[string]bool{}
-	for _, r := range in.Resources {
-		if r.Name == "" || seen[r.Name] {
-			return nil, fmt.Errorf("resource %q is in it twice, or has no name", oneline.Of(r.Name))
-		}
-		seen[r.Name] = true
-	}
-	return in.Resources, nil
-}
-
 // wereThere has plugins that were there go with the run that wrote the book. No clock says that
 // this is yet to be.
 func (b *Book) wereThere(seen, now time.Time) {
@@ -133,56 +69,84 @@ func (b *Book) wereThere(seen, now time.Time) {
 	}
 }
 
-// Left are the resources that an earlier run left, each with the time when its plugin was last
-// there. A nil Book has none.
-func (b *Book) Left() []Resource {
+// Left returns the resources that an earlier run left, each with the time when its plugin was last
+// there; of the devices' nodes it keeps those that the machine has. After the first Keep there are
+// none.
+func (b *Book) Left(machine topology.NodeSet) (out []Resource) {
 	if b == nil {
 		return nil
 	}
-	return b.left
+	for _, e := range b.left {
+		out = append(out, e.resource(machine))
+	}
+	return out
 }
 
-// Record keeps a value in the book's file in the form of the resources that follow from it; the zero
-// value stands for what the file has. The devices of resources that have too many for the file are
-// not remembered: the resource then has none while its plugin is away.
-func Record[T any](b *Book, resources func(T) []Resource) *files.Record[T] {
-	var none T
-	return files.NewRecordOf(b.path, maxFile, none, func(value T) ([]byte, error) {
-		encoded, err := fitting(resources(value), maxFile-1024)
-		if err != nil {
-			return nil, err
+// Keep writes the resources if they changed, except those that are held back, which stay as they were
+// written last. It logs a new error and reports whether the file has them; if not, the next call tries
+// again.
+func (b *Book) Keep(ctx context.Context, now []Resource, held map[string]bool) (kept bool) {
+	if b == nil {
+		return false
+	}
+	now = bounded(now)
+	written := b.written.Get()
+	for i, r := range now {
+		if !held[r.Name] {
+			continue
 		}
-		raw, err := json.Marshal(file{Version: version, Resources: encoded})
-		return append(raw, '\n'), err
+		at := slices.IndexFunc(written, func(was Resource) bool { return was.Name == r.Name })
+		if at >= 0 {
+			now[i] = written[at]
+		}
+	}
+	if written != nil && slices.EqualFunc(written, now, Resource.says) {
+		return true
+	}
+	err := b.written.Set(now)
+	if err == nil {
+		b.left = nil
+	}
+	b.report(ctx, err)
+	return err == nil
+}
+
+// Touch is Keep, and remembers that the present plugins are there until now. That need not survive a
+// power cut.
+func (b *Book) Touch(ctx context.Context, now []Resource) {
+	if !b.Keep(ctx, now, nil) {
+		return
+	}
+	at := time.Now()
+	err := os.Chtimes(b.path, at, at)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	b.report(ctx, err)
+}
+
+// bounded returns resources sorted by name, never nil. Of those that are gone and have no devices it
+// keeps the last ones to go.
+func bounded(all []Resource) []Resource {
+	out, bare := append([]Resource{}, all...), 0
+	slices.SortFunc(out, func(a, b Resource) int {
+		return cmp.Or(b.Gone.Compare(a.Gone), strings.Compare(a.Name, b.Name))
 	})
+	out = slices.DeleteFunc(out, func(r Resource) bool {
+		if r.Gone.IsZero() || len(r.Devices) > 0 {
+			return false
+		}
+		bare++
+		return bare > mostGone
+	})
+	slices.SortFunc(out, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
-// fitting encodes resources into so many bytes: the longest go without their devices.
-func fitting(all []Resource, room int) ([]json.RawMessage, error) {
-	out, short := make([]json.RawMessage, len(all)), make([]json.RawMessage, len(all))
-	order := make([]int, len(all)) // the shortest first
-	for i, r := range all {
-		var err, shortErr error
-		out[i], err = json.Marshal(r)
-		short[i], shortErr = json.Marshal(Resource{Name: r.Name, Gone: r.Gone, PreStart: r.PreStart})
-		if err := errors.Join(err, shortErr); err != nil {
-			return nil, err
-		}
-		order[i], room = i, room-len(short[i])-1
+// report logs a new error once.
+func (b *Book) report(ctx context.Context, err error) {
+	if b.wrong.Begins(complaint.Of(err)) {
+		klog.FromContext(ctx).Error(err, "Devices are not remembered over a restart; tried again",
+			"every", TouchPeriod)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return len(out[a]) - len(out[b]) })
-	for _, i := range order {
-		if room -= len(out[i]) - len(short[i]); room < 0 {
-			out[i] = short[i]
-		}
-	}
-	return out, nil
-}
-
-// Touch remembers that the present plugins were there until now. It need not survive a power cut.
-func (b *Book) Touch(now time.Time) error {
-	if err := os.Chtimes(b.path, now, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remember when device plugins were there: %w", err)
-	}
-	return nil
 }

@@ -96,9 +96,8 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 
 // The graces count from when the plugin was last there, whatever the agent did since.
 func TestGracesGoOnOverRestarts(t *testing.T) {
-	devices := []recall.Set{
-		{Healthy: true, IDs: []string{"a", "b"}, Nodes: recall.Nodes{NodeSet: topology.NewNodeSet(0, 9)}},
-		{IDs: []string{"c"}},
+	devices := []*Device{
+		{ID: "a", Healthy: true, Nodes: topology.NewNodeSet(0, 9)}, {ID: "b", Healthy: true}, {ID: "c"},
 	}
 	for away, want := range map[time.Duration]string{
 		0:                "3 2",
@@ -111,15 +110,11 @@ func TestGracesGoOnOverRestarts(t *testing.T) {
 			t.Run(fmt.Sprintf("%s killed=%t", away, killed), func(t *testing.T) {
 				path := filepath.Join(scratch.Dir(t), recall.FileName)
 				there := time.Now().Add(-away)
-				was := recall.Resource{Name: gpu, Gone: there, Sets: devices}
+				was := recall.Resource{Name: gpu, Gone: there, Devices: devices}
 				if killed {
 					was.Gone = time.Time{}
 				}
-				if err := recall.Record(recallBook(t, path), func(one recall.Resource) []recall.Resource {
-					return []recall.Resource{one}
-				}).Set(was); err != nil {
-					t.Fatal(err)
-				}
+				recallBook(t, path).Keep(t.Context(), []recall.Resource{was}, nil)
 				if err := os.Chtimes(path, there, there); err != nil {
 					t.Fatal(err)
 				}
@@ -173,7 +168,7 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 	}
 	plugin.must(plugin.SetHealth(t.Context(), false, "gpu-1"))
 	r.until("the news", func(inv Inventory) bool { return inv.Resources[gpu].Allocatable == 7 })
-	if left := recallBook(t, path).Left(); len(left) != 1 || len(left[0].Sets) == 0 {
+	if left := recallBook(t, path).Left(r.cfg.NodeIDs); len(left) != 1 || len(left[0].Devices) == 0 {
 		t.Errorf("remembered are %+v", left)
 	}
 }
