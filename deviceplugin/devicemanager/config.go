@@ -107,6 +107,21 @@ type Graces struct {
 	Empty time.Duration
 }
 
+// graceEnd is what the link of an absent plugin reports so long after the plugin was last there.
+type graceEnd struct {
+	after time.Duration
+	kind  eventKind
+}
+
+// ends returns the ends of the graces in their order.
+func (g Graces) ends() []graceEnd {
+	return []graceEnd{
+		{min(g.Allocatable, g.Capacity), linkFaded},
+		{g.Capacity, linkSpent},
+		{g.Capacity + g.Resource, linkExpired},
+	}
+}
+
 // DefaultGraces returns the defaults of the flags.
 func DefaultGraces() Graces {
 	return Graces{

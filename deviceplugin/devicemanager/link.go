@@ -120,24 +120,23 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err), there: there})
 		close(l.ended)
 	}
-	s.fade(ctx, l, there)
-	await.For(ctx, s.cfg.Graces.Capacity-time.Since(there))
-	s.report(ctx, event{kind: linkSpent, link: l})
-	await.For(ctx, s.cfg.Graces.Capacity+s.cfg.Graces.Resource-time.Since(there))
-	s.report(ctx, event{kind: linkExpired, link: l})
+	s.end(ctx, l, there, s.cfg.Graces.ends())
 }
 
-// fade reports the end of the grace of the allocatable devices, which began at since.
-func (s linkSettings) fade(ctx context.Context, l *link, since time.Time) {
-	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
-	s.report(ctx, event{kind: linkFaded, link: l})
+// end reports ends of graces that began at since, each when it comes.
+func (s linkSettings) end(ctx context.Context, l *link, since time.Time, ends []graceEnd) {
+	for _, end := range ends {
+		await.For(ctx, end.after-time.Since(since))
+		s.report(ctx, event{kind: end.kind, link: l})
+	}
 }
 
-// fadeLater runs fade while the link tries again; stop cancels it and waits for its end.
+// fadeLater has the grace of the allocatable devices end while the link tries again; stop cancels it
+// and waits for its end.
 func (s linkSettings) fadeLater(ctx context.Context, l *link, since time.Time) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var fading sync.WaitGroup
-	fading.Go(func() { s.fade(ctx, l, since) })
+	fading.Go(func() { s.end(ctx, l, since, s.cfg.Graces.ends()[:1]) })
 	return func() {
 		cancel()
 		fading.Wait()

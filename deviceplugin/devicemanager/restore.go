@@ -57,30 +57,24 @@ func known(resource string, there time.Time) *link {
 }
 
 // restore makes the first table of a device manager. Remembered lists count for the rest of the
-// graces.
+// graces: those that are over end here, before anybody reads the table, the others in the links.
 func restore(cfg Config, now time.Time) *table {
 	t := &table{cordons: cfg.Cordons, served: map[string]time.Time{}}
-	names := map[string]bool{}
 	for _, r := range cfg.Before.Lists.Left(cfg.NodeIDs) {
-		names[r.Name] = true
-		away := now.Sub(r.Gone)
-		if away >= cfg.Graces.Capacity+cfg.Graces.Resource {
-			t.served[r.Name] = r.Gone
-			continue
-		}
+		t.served[r.Name] = r.Gone
 		l, _ := arrange(r.Devices, defects{})
 		l.addresses = r.Addresses
-		was := t.restored(known(r.Name, now.Add(-away)), l, true)
-		was.options.PreStart = r.PreStart
-		if away >= cfg.Graces.Allocatable {
-			was.faded()
-		}
-		if away >= cfg.Graces.Capacity {
-			t.spent(was)
+		away := now.Sub(r.Gone)
+		was := known(r.Name, now.Add(-away))
+		t.restored(was, l, true).options.PreStart = r.PreStart
+		for _, end := range cfg.Graces.ends() {
+			if away >= end.after {
+				t.apply(event{kind: end.kind, link: was})
+			}
 		}
 	}
 	for _, resource := range cfg.Before.Resources {
-		if !names[resource] {
+		if _, listed := t.served[resource]; !listed {
 			t.restored(known(resource, now), list{}, false)
 		}
 	}
