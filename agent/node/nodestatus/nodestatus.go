@@ -95,11 +95,8 @@ type Shortage struct {
 	Requested, Used, Capacity int64
 }
 
-// OutOf is the prefix of the resource in a Shortage's reason.
-const OutOf = "OutOf"
-
 // Reason returns the kubelet's reason of the rejection, "OutOfcpu".
-func (s Shortage) Reason() string { return OutOf + string(s.Resource) }
+func (s Shortage) Reason() string { return "OutOf" + string(s.Resource) }
 
 // Message returns the kubelet's message.
 func (s Shortage) Message() string {

@@ -3,7 +3,6 @@ package metrics
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
@@ -68,15 +67,13 @@ type Rules struct {
 	WholeCores bool
 }
 
-// Rejected counts a pod that is rejected for such a reason.
-func (m *Metrics) Rejected(reason string) {
-	m.pods.rejections.WithLabelValues(reasonLabel(reason)).Inc()
-}
+// Rejected counts a pod that is rejected for such a reason, and not for lack of a counted resource.
+func (m *Metrics) Rejected(reason string) { m.pods.rejected(reason, "") }
 
 // Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
 func (m *Metrics) Decided(r report.Result) {
 	if r.Outcome == decide.Reject {
-		m.Rejected(r.Reason)
+		m.pods.rejected(r.Reason, r.Short)
 	}
 	if r.Tried != nil {
 		by := m.alignment.rules()
@@ -89,7 +86,8 @@ func (m *Metrics) placed(r report.Result, by Rules) {
 	err := r.Tried.Err
 	m.topology.all.Inc()
 	m.topology.took.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
-	if err != nil && by.Policy != topology.None && !strings.HasPrefix(r.Reason, "OutOf") {
+	short := r.Short != "" || r.Reason == cpumanager.ReasonIsolatedShortage // no failure of a policy
+	if err != nil && by.Policy != topology.None && !short {
 		m.topology.failed.Inc()
 	}
 	if by.Policy == topology.SingleNUMANode {

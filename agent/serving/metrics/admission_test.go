@@ -32,7 +32,7 @@ func tried(err error, containers map[string]allocation.Container) report.Result 
 		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,
 	}}
 	if rejection := (*allocation.Rejection)(nil); errors.As(err, &rejection) {
-		r.Outcome, r.Reason = decide.Reject, rejection.Reason
+		r.Outcome, r.Reason, r.Short = decide.Reject, rejection.Reason, rejection.Short
 	}
 	return r
 }
@@ -43,8 +43,11 @@ func TestDecided(t *testing.T) {
 		two      = containers{"own": {allocation.CPUs(cpuset.New(0, 1))}, "shared": {}}
 		wide     = containers{"own": {allocation.CPUs(cpuset.New(0, 1, 2)), allocation.Memory{{}}}}
 		topo     = &allocation.Rejection{Reason: allocation.ReasonTopology}
-		counted  = &allocation.Rejection{Reason: "OutOfcpu"}
+		counted  = &allocation.Rejection{Reason: "OutOfcpu", Short: v1.ResourceCPU}
 		refused  = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Err: errors.New("no")}
+		isolated = &allocation.Rejection{
+			Reason: cpumanager.ReasonIsolatedShortage, Err: &cpumanager.IsolatedShortageError{},
+		}
 		shortage = &allocation.Rejection{
 			Reason: allocation.ReasonUnexpected, Err: &cpumanager.ShortageError{},
 		}
@@ -77,6 +80,8 @@ func TestDecided(t *testing.T) {
 		"lack of what is counted": {single, tried(counted, two), []string{
 			failures + "0", pinning + "1",
 			count + `{boundary="numa_node",scope="container"} 2`}},
+		"lack of isolated CPUs": {single, tried(isolated, nil), []string{
+			failures + "0", pinning + "1", pinErr + "1"}},
 		"container scope": {single, tried(nil, two), []string{
 			requests + "1", failures + "0", pinning + "1", pinErr + "0",
 			count + `{boundary="numa_node",scope="container"} 2`,

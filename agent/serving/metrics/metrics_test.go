@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/cpuset"
 
@@ -12,17 +13,22 @@ import (
 )
 
 func TestReasonLabel(t *testing.T) {
-	for reason, want := range map[string]string{
-		"SMTAlignmentError":             "SMTAlignmentError",
-		"TopologyAffinityError":         "TopologyAffinityError",
-		"UnexpectedAdmissionError":      "UnexpectedAdmissionError",
-		"OutOfcpu":                      "OutOfcpu",
-		"OutOfexample.com/gpu":          "OutOfExtendedResources",
-		"VolumeAttachmentLimitExceeded": "VolumeAttachmentLimitExceeded",
-		"Whatever":                      "Other",
+	for _, tt := range []struct {
+		reason string
+		short  v1.ResourceName
+		want   string
+	}{
+		{"SMTAlignmentError", "", "SMTAlignmentError"},
+		{"TopologyAffinityError", "", "TopologyAffinityError"},
+		{"UnexpectedAdmissionError", "", "UnexpectedAdmissionError"},
+		{"OutOfcpu", v1.ResourceCPU, "OutOfcpu"},
+		{"OutOfexample.com/gpu", "example.com/gpu", "OutOfExtendedResources"},
+		{"OutOfIsolatedCPUs", "", "OutOfIsolatedCPUs"},
+		{"VolumeAttachmentLimitExceeded", "", "VolumeAttachmentLimitExceeded"},
+		{"Whatever", "", "Other"},
 	} {
-		if got := reasonLabel(reason); got != want {
-			t.Errorf("%s: got %s, want %s", reason, got, want)
+		if got := reasonLabel(tt.reason, tt.short); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.reason, got, tt.want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"errors"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
@@ -132,12 +131,17 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	}
 }
 
+func (p podMetrics) rejected(reason string, short v1.ResourceName) {
+	p.rejections.WithLabelValues(reasonLabel(reason, short)).Inc()
+}
+
 // reasonLabel bounds the values of the label: each extended resource would add one.
-func reasonLabel(reason string) string {
-	switch resource, short := strings.CutPrefix(reason, "OutOf"); {
-	case short && podspec.IsExtended(resource):
+func reasonLabel(reason string, short v1.ResourceName) string {
+	switch {
+	case podspec.IsExtended(short):
 		return "OutOfExtendedResources"
-	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
+	case short != "", reason == cpumanager.ReasonIsolatedShortage,
+		reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
 		reason == handlers.ReasonSysctl, reason == handlers.ReasonPlacement,
 		reason == handlers.ReasonChoice, reason == allocation.ReasonChosen,
 		reason == allocation.ReasonOwned, reason == cpumanager.ReasonSMTAlignment,

@@ -133,7 +133,7 @@ func (d *Decision) wait(c Cause, message string) {
 
 func (d Decision) stopped(by *Refusal, patient bool) Decision {
 	d.Kind, d.stale = Checked, by.Stale
-	d.Rejection = &allocation.Rejection{Reason: by.Reason, Message: by.Message}
+	d.Rejection = &allocation.Rejection{Reason: by.Reason, Message: by.Message, Short: by.Short}
 	d.refuse(Reject, by.Reason, by.Message)
 	if by.Wait && patient {
 		d.Outcome, d.Cause = Wait, ForHandler

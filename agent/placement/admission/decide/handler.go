@@ -31,6 +31,8 @@ type Attempt struct {
 // Refusal is why a pod does not pass a handler, in the words of its status.
 type Refusal struct {
 	Reason, Message string
+	// Short is the counted resource that the pod lacks; "": it is refused for another reason.
+	Short v1.ResourceName
 	// Wait: the pod may pass later. It is checked again when the queue is poked, and rejected at
 	// its deadline. Meanwhile it has nothing of the node.
 	Wait bool
@@ -76,5 +78,5 @@ func (r *Refusal) orShort(room allocation.Room, of *Request) *Refusal {
 	if len(short) == 0 {
 		return r
 	}
-	return &Refusal{Reason: short[0].Reason(), Message: short[0].Message()}
+	return &Refusal{Reason: short[0].Reason(), Message: short[0].Message(), Short: short[0].Resource}
 }

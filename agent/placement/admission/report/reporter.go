@@ -38,8 +38,6 @@ type reported struct {
 	basis *decide.Basis
 	// tried is the last plan, until it is reported.
 	tried *Tried
-	// blamed names the call that a rejection comes from.
-	blamed string
 	// causes are the messages that were news while the pod waited for a device plugin; bounded.
 	causes []string
 }
@@ -80,7 +78,10 @@ func (r *Reporter) Explain(pod *v1.Pod, f line.Explain) {
 }
 
 // Say reports an outcome that differs from the last one.
-func (r *Reporter) Say(pod *v1.Pod, what record.Say) {
+func (r *Reporter) Say(pod *v1.Pod, what record.Say) { r.say(pod, what, nil) }
+
+// say reports an outcome; why is set for a rejection.
+func (r *Reporter) say(pod *v1.Pod, what record.Say, why *allocation.Rejection) {
 	state := r.of(pod)
 	if what.Unplanned {
 		state.tried = nil
@@ -102,8 +103,11 @@ func (r *Reporter) Say(pod *v1.Pod, what record.Say) {
 				"offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
 		}
 	}
-	if next.Outcome == decide.Reject && state.blamed != "" {
-		next.Explained = strings.TrimSuffix(state.blamed+"; "+next.Explained, "; ")
+	if why != nil {
+		next.Short = why.Short
+		if blamed := r.blame(why); blamed != "" {
+			next.Explained = strings.TrimSuffix(blamed+"; "+next.Explained, "; ")
+		}
 	}
 	if next.Outcome != decide.Wait {
 		next.Tried, state.tried, state.basis = state.tried, nil, nil
@@ -117,8 +121,7 @@ func (r *Reporter) Reject(pod *v1.Pod, why *allocation.Rejection) {
 	if state.tried != nil {
 		state.tried.Err = why
 	}
-	state.blamed = r.blame(why)
-	r.Say(pod, record.Say{Outcome: decide.Reject, Reason: why.Reason, Message: why.Message})
+	r.say(pod, record.Say{Outcome: decide.Reject, Reason: why.Reason, Message: why.Message}, why)
 }
 
 // Forget reports that nothing of the pod, whose record may be gone, is held any more.

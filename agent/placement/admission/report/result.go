@@ -15,6 +15,8 @@ type Result struct {
 	Pod             *v1.Pod
 	Outcome         decide.Outcome
 	Reason, Message string
+	// Short is the counted resource for whose lack a pod is rejected; "": it is for another reason.
+	Short v1.ResourceName
 	// Explained is the gist of the explanation of Wait and Reject, for the log and the event.
 	Explained string
 	// Reworded: the outcome and the reason were said before, the message is another one, and no
