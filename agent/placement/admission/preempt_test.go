@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/internal/podtest"
 )
