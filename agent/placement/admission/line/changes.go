@@ -113,7 +113,7 @@ func (w *waiters) concerned(e *Entry) bool {
 	case record.Deferred:
 		return all || w.poked || w.freed
 	case record.HeldBack:
-		return all || w.freed || e.Wants(w.devices) || w.poked && e.Inquiry.Begun
+		return all || w.freed && !e.Tries.Refused || e.Wants(w.devices) || w.poked && e.Inquiry.Begun
 	case record.Admitted:
 		return (e.Wants(w.devices) || w.claimsChanged(e)) && e.IsShort()
 	}

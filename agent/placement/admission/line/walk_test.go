@@ -69,7 +69,7 @@ func TestWalk(t *testing.T) {
 	}
 	t.Logf("%d steps in %v: %v", steps, time.Since(began).Round(time.Millisecond), seen)
 	for _, state := range []record.State{record.Asking, record.Inquiring, record.Behind, record.Allocating, record.Waiting,
-		record.PendingRelease, record.Retrying, record.Deferred, record.Admitted, record.Rejected, record.Finishing,
+		record.PendingRelease, record.Retrying, record.Deferred, record.HeldBack, record.Admitted, record.Rejected, record.Finishing,
 		record.Canceling, record.Unreleased} {
 		if seen[state.String()] == 0 {
 			t.Errorf("no walk has come to a pod that is %s", state)
@@ -187,6 +187,9 @@ func (w *walk) comes() {
 	if w.claims && w.r.IntN(3) == 0 {
 		words = append(words, "claims")
 	}
+	if w.r.IntN(3) == 0 {
+		words = append(words, fmt.Sprintf("owner=set-%d", w.r.IntN(3)))
+	}
 	switch w.r.IntN(12) {
 	case 0:
 		words = append(words, "runs")
@@ -225,6 +228,9 @@ func (w *walk) returns() {
 	case record.Assign, record.DropRecord:
 		if w.r.IntN(6) == 0 {
 			w.plays("fails %s %s", uid, how)
+			if again, ok := w.calls[uid].(record.Assign); ok && how != "replaced" {
+				w.t.Errorf("%v is assigned again at once", again.Pod)
+			}
 			return
 		}
 		w.plays("back %s", uid)

@@ -77,6 +77,7 @@ func (s *step) failed(f Failed) {
 	case unprepared && s.Wait <= 0:
 		refusal = nil // as the kubelet, it tries without end
 	case !recording && !unprepared && !decide.MayPass(f.Err), s.Waited(s.Now) >= s.Wait:
+		s.Tries.Refused = true
 		s.reject(refusal)
 		return
 	case errors.Is(f.Err, claim.ErrReplaced),

@@ -82,6 +82,8 @@ type Tries struct {
 	Reread decide.Stale
 	// Refusal is said if the pod may wait no longer for what failed last.
 	Refusal *allocation.Rejection
+	// Refused: the pod had a place, and a plugin or the store refused it. Another place is no better.
+	Refused bool
 	// InvalidCPUs: the pod keeps CPUs that the machine would not give it when that was decided. So they
 	// are no sign of a machine that has changed since.
 	InvalidCPUs bool

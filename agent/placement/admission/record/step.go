@@ -48,6 +48,7 @@ func (r Record) Step(e Event, c Conditions) (Record, []Effect) {
 	case Late:
 		s.Late(e)
 	case Overdue:
+		s.Tries.Refused = s.State == Retrying
 		s.reject(s.Tries.Refusal)
 	case Moved:
 		s.prompt(changed)
@@ -242,6 +243,7 @@ func (s *step) decided(d Decided) {
 	case d.Outcome == decide.Wait:
 		s.waitFor(d.Decision)
 	default:
+		s.Tries.Refused = false
 		s.reject(d.Rejection)
 	}
 }
