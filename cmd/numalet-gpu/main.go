@@ -65,7 +65,7 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 		Example: `  numalet-gpu --mig-strategy mixed --pass-device-specs
   numalet-gpu --mock dgxh100 --kubelet-socket /tmp/plugins/kubelet.sock
   numalet-gpu --dra --dra-mig dynamic --kubeconfig /etc/kubernetes/gpu.conf`,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, Version: version.Short(),
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, Version: version.Get().String(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.claims.Check(cmd.Flags()); err != nil {
 				return err
@@ -73,6 +73,7 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 			return run(cmd.Context(), flags, o, cmd.OutOrStdout())
 		},
 	}
+	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as numalet's
 	f := cmd.Flags()
 	flags = gpu.AddFlags(f, env)
 	o.claims, o.env = dra.AddFlags(f), env

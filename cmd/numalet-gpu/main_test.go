@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology/discover"
 )
 
@@ -72,5 +73,13 @@ func TestWrongFlags(t *testing.T) {
 		if _, err := output(t, nil, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.args, err, c.want)
 		}
+	}
+}
+
+// The version says which build it is, as numalet's does.
+func TestVersion(t *testing.T) {
+	out, err := output(t, nil, "--version")
+	if want := "numalet-gpu " + version.Get().String() + "\n"; err != nil || out != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
 	}
 }

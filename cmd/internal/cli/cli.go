@@ -32,6 +32,10 @@ func NewExit(err error, code int) Exit { return Exit{error: err, Code: code} }
 
 // Run runs the command until it ends or the process is told to stop, and ends the process.
 func Run(cmd *cobra.Command) {
+	if err := CheckCommand(cmd, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", cmd.Name(), err)
+		os.Exit(1)
+	}
 	// A closed terminal must not leave containers of a playground behind.
 	ctx, stop := signal.NotifyContext(context.Background(),
 		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -66,8 +70,7 @@ func Group(name, short string, commands ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return fmt.Errorf("%s has no %q: %s --help lists what it has", cmd.CommandPath(), args[0],
-			cmd.CommandPath())
+		return unknownCommand(cmd, args[0])
 	}
 	cmd.AddCommand(commands...)
 	return cmd

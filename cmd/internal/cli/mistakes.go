@@ -33,6 +33,32 @@ func SuggestFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; did you mean --%s?", err, best)
 }
 
+// CheckCommand returns an error if the words of a call, or of one for help, name a subcommand that there is not. At
+// some depths, and with --help, cobra prints the help of the command above it instead.
+func CheckCommand(root *cobra.Command, words []string) error {
+	if len(words) > 0 && words[0] == "help" {
+		words = words[1:]
+	}
+	if len(words) > 0 && strings.HasPrefix(words[0], cobra.ShellCompRequestCmd) {
+		return nil
+	}
+	cmd, rest, _ := root.Find(words)
+	if !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil
+	}
+	return unknownCommand(cmd, rest[0])
+}
+
+// unknownCommand is the error about a subcommand that there is not, with those that the user may have meant.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	cmd.SuggestionsMinimumDistance = max(cmd.SuggestionsMinimumDistance, 2)
+	meant := ""
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		meant = "did you mean " + strings.Join(near, " or ") + "? "
+	}
+	return fmt.Errorf("%s has no %q: %s%[1]s --help lists what it has", cmd.CommandPath(), word, meant)
+}
+
 // choice is a flag whose value is one of a few words.
 type choice struct {
 	value *string
