@@ -35,7 +35,10 @@ have them, and the devices that are cordoned, also those that no plugin lists no
 		Example: "  numalet device list example.com/gpu\n  numalet device list --node node1 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			rows, err := at.devices(cmd.Context(), strings.Join(args, ""))
+			rows, err := at.devices(cmd.Context(), "")
+			if err == nil && len(args) > 0 {
+				rows, err = ofResource(rows, args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -49,6 +52,24 @@ have them, and the devices that are cordoned, also those that no plugin lists no
 	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
 	at.add(cmd.Flags())
 	return cmd
+}
+
+// ofResource returns the devices of a resource. If there are only others, the error names these.
+func ofResource(all []devices.Row, resource string) (rows []devices.Row, err error) {
+	var others []string
+	for _, r := range all {
+		switch {
+		case r.Resource == resource:
+			rows = append(rows, r)
+		case !slices.Contains(others, r.Resource):
+			others = append(others, r.Resource)
+		}
+	}
+	if len(rows) == 0 && len(others) > 0 {
+		return nil, fmt.Errorf("no device plugin has told of devices of %s; there are those of %s", resource,
+			strings.Join(others, ", "))
+	}
+	return rows, nil
 }
 
 func printDevices(out io.Writer, all []devices.Row) error {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/numalet/numalet/agent/placement/devices"
 )
 
 // If there is nothing to list, the commands say so.
@@ -27,6 +29,14 @@ func TestEmptyAnswers(t *testing.T) {
 	if err := printDevices(&out, nil); err != nil ||
 		out.String() != "No device plugin has told of any device.\n" {
 		t.Errorf("devices: %v, %q", err, &out)
+	}
+	rows := []devices.Row{{Resource: "a.b/gpu", ID: "0"}, {Resource: "a.b/gpu", ID: "1"}, {Resource: "a.b/nic"}}
+	if got, err := ofResource(rows, "a.b/gpu"); len(got) != 2 || err != nil {
+		t.Errorf("devices of a resource: %v, %v", got, err)
+	}
+	const others = "no device plugin has told of devices of a.b/gp; there are those of a.b/gpu, a.b/nic"
+	if _, err := ofResource(rows, "a.b/gp"); err == nil || err.Error() != others {
+		t.Errorf("devices of no resource: %v, want %s", err, others)
 	}
 	out.Reset()
 	f := podResourcesFlags{}
