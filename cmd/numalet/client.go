@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -164,6 +165,9 @@ func (a *agentAddress) who() string {
 
 // unreached returns an error that says what to do if no answer came.
 func (a *agentAddress) unreached(err error) error {
+	if a.socket != "" && errors.Is(err, fs.ErrPermission) {
+		return mayNot(a.socket)
+	}
 	if a.socket != "" {
 		return fmt.Errorf("ask the agent: %w; start it, name its root directory with --root-dir, or "+
 			"its node with --node", cause(err))
@@ -178,6 +182,12 @@ func (a *agentAddress) unreached(err error) error {
 		return fmt.Errorf("ask the API server for node %s: %w; see --kubeconfig", a.node.name, err)
 	}
 	return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server", a, err)
+}
+
+// mayNot is the error of a user who may not open the agent's socket.
+func mayNot(socket string) error {
+	return fmt.Errorf("only root and the agent's own user may ask through %s: ask as root, or name the node with "+
+		"--node, as a user of the cluster who may", socket)
 }
 
 // cause returns the error without its url.Error wrapper, which would name the request again.

@@ -1,21 +1,22 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/numalet/numalet/cmd/internal/cli/clitest"
-
-	"fmt"
+	"github.com/spf13/cobra"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
-
-	"github.com/spf13/cobra"
+	"github.com/numalet/numalet/cmd/internal/cli/clitest"
 )
 
 // The parts of an agent's address that the user leaves out are filled in.
@@ -221,5 +222,20 @@ func TestNodeProxy(t *testing.T) {
 	_, err = run(t, "events", "--node", "node1", "--kubeconfig", kubeconfig+".none")
 	if err == nil || !strings.Contains(err.Error(), "name a kubeconfig with --kubeconfig") {
 		t.Errorf("no kubeconfig: %v", err)
+	}
+}
+
+// A user who may not open the agent's socket is told who may, and not that no agent runs.
+func TestSocketOfAnother(t *testing.T) {
+	a := agentAddress{socket: "/var/lib/kubelet/numalet.sock"}
+	for errno, want := range map[syscall.Errno]string{
+		syscall.EACCES: "only root and the agent's own user may ask through /var/lib/kubelet/numalet.sock: ask as root",
+		syscall.ENOENT: "no such file or directory; start it",
+	} {
+		err := a.unreached(&url.Error{Op: "Get", URL: "http://localhost/devices", Err: &net.OpError{
+			Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", errno)}})
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", errno, err, want)
+		}
 	}
 }

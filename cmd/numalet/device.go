@@ -55,8 +55,8 @@ have them, and the devices that are cordoned, also those that no plugin lists no
 }
 
 // ofResource returns the devices of a resource. If there are only others, the error names these.
-func ofResource(all []devices.Row, resource string) (rows []devices.Row, err error) {
-	var others []string
+func ofResource(all []devices.Row, resource string) ([]devices.Row, error) {
+	rows, others := []devices.Row{}, []string{}
 	for _, r := range all {
 		switch {
 		case r.Resource == resource:

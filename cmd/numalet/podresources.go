@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -166,6 +167,11 @@ func (f *podResourcesFlags) print(out io.Writer, answer proto.Message) error {
 func (f *podResourcesFlags) problem(err error) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
+		if conn, err := net.Dial("unix", f.socket); err == nil {
+			_ = conn.Close()
+		} else if errors.Is(err, fs.ErrPermission) {
+			return mayNot(f.socket)
+		}
 		return fmt.Errorf("no agent answers on %s: is it running? (%s)", f.socket,
 			status.Convert(err).Message())
 	case codes.Unimplemented:
