@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-
 	"time"
 
 	kubemetrics "k8s.io/component-base/metrics"

@@ -39,8 +39,9 @@ func TestSecondAgent(t *testing.T) {
 	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	last := lines[len(lines)-1]
+	// Before that it says that --read-only-port is deprecated, and that it waits for the lock.
 	if err == nil || !strings.Contains(last, "another numalet runs with root directory "+n.Root) ||
-		!strings.Contains(last, "--root-dir") {
+		!strings.Contains(last, "--root-dir") || len(lines) != 3 {
 		t.Errorf("the second agent: %v\n%s", err, out)
 	}
 

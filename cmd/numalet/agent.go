@@ -68,10 +68,6 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	}
 	defer klog.Flush()
 	cfg.ApplyMetrics()
-	log := klog.FromContext(ctx)
-	if text, err := cfg.YAML(); err == nil {
-		log.Info("Effective KubeletConfiguration", "flags", cfg.Given(), "yaml", text)
-	}
 	watched, release, err := locks.Take(ctx, cfg.Lock.Path, cfg.Lock.ExitOnContention)
 	if err != nil {
 		return cli.UnlessStopped(ctx, err)
@@ -82,6 +78,10 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 		return cli.UnlessStopped(watched, err)
 	}
 	defer leave()
+	log := klog.FromContext(ctx)
+	if text, err := cfg.YAML(); err == nil { // what no agent uses is not logged
+		log.Info("Effective KubeletConfiguration", "flags", cfg.Given(), "yaml", text)
+	}
 	tuneProcess(log, cfg)
 	a, err := agent.New(watched, cfg)
 	if err != nil {
