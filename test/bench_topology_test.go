@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// bench runs "numalet bench topology" and returns what it prints.
+// bench runs "numalet rig" and returns what it prints.
 func bench(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	binary, err := harness.Lab()
@@ -29,7 +29,7 @@ func bench(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var out, errors bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, append([]string{"bench", "topology"}, args...)...)
+	cmd := exec.CommandContext(ctx, binary, append([]string{"rig"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errors
 	err = cmd.Run()
 	return out.String(), errors.String(), err
@@ -268,7 +268,7 @@ func TestRigConfigurations(t *testing.T) {
 	if len(three.Policies) != 3 || marshal(t, same) != marshal(t, today.Placement) {
 		t.Errorf("%d policies; %+v, not %+v", len(three.Policies), same, today.Placement)
 	}
-	again := append(strings.Fields(three.Command)[3:], "--no-timing", "-o", "json")
+	again := append(strings.Fields(three.Command)[2:], "--no-timing", "-o", "json")
 	if mustBench(t, again...) != text {
 		t.Errorf("%s gives another report", three.Command)
 	}
@@ -285,7 +285,7 @@ func TestRigInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var out, errors bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, "bench", "topology", "--topology-from",
+	cmd := exec.CommandContext(ctx, binary, "rig", "--topology-from",
 		"fixture:playground",
 		"--pods", "1000000", "--parallel", "1", "--write-trace", trace, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &out, &errors

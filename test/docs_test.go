@@ -72,19 +72,19 @@ var documented = map[string]struct {
 		"--exec './my-driver --plugin-data {dir} --registry {registry}' --transcript calls.txt": {
 		cluster: true},
 
-	"numalet bench topology": {add: few},
-	"numalet bench topology --topology-from fixture:playground --mix training": {add: few},
-	"numalet bench topology --topology-from machine.tar.gz --devices gpu=2 --mix inference " +
+	"numalet rig": {add: few},
+	"numalet rig --topology-from fixture:playground --mix training": {add: few},
+	"numalet rig --topology-from machine.tar.gz --devices gpu=2 --mix inference " +
 		"-o html --out report.html": {add: few},
-	"numalet bench topology --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training " +
+	"numalet rig --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training " +
 		"--wait 1h": {add: few},
-	"numalet bench topology --trace trace.jsonl " +
+	"numalet rig --trace trace.jsonl " +
 		"--policies restricted/single-numa-node+container/pod -o json": {},
-	"numalet bench topology --config today=/var/lib/kubelet/config.yaml --config new=new.yaml": {
+	"numalet rig --config today=/var/lib/kubelet/config.yaml --config new=new.yaml": {
 		add: few},
-	"numalet bench topology --topology-from fixture:playground --mix training --pods 2000 " +
+	"numalet rig --topology-from fixture:playground --mix training --pods 2000 " +
 		"--config today=today.yaml --config new=new.yaml --no-timing": {},
-	"numalet bench topology --topology-from fixture:dgx-h100 --mix pairs.yaml --pods 2000 " +
+	"numalet rig --topology-from fixture:dgx-h100 --mix pairs.yaml --pods 2000 " +
 		"--policies none/single-numa-node+devices-near/devices-by-id": {},
 
 	"numalet fit -f pod.yaml --server 127.0.0.1:10255":                          {},
@@ -190,7 +190,7 @@ func newReader(t *testing.T) *reader {
 			t.Fatal(err)
 		}
 	}
-	r.end("setup", "numalet bench topology --pods 50 --write-trace trace.jsonl")
+	r.end("setup", "numalet rig --pods 50 --write-trace trace.jsonl")
 	return r
 }
 

@@ -19,17 +19,25 @@ import (
 	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
-// newBenchCommand returns "numalet bench", which measures policies on machines that need not exist.
-func newBenchCommand() *cobra.Command {
-	return cli.Group("bench", cli.LabShort["bench"],
-		newBenchTopology(), newBenchMixes())
+// newRigCommand returns "numalet rig", which measures policies on machines that need not exist.
+func newRigCommand() *cobra.Command {
+	cmd := newRig("rig")
+	cmd.AddCommand(newMixesCommand())
+	return cmd
 }
 
-func newBenchTopology() *cobra.Command {
+// newBenchCommand returns the rig under its former name, "numalet bench topology".
+func newBenchCommand() *cobra.Command {
+	cmd := cli.Group("bench", cli.LabShort["bench"], newRig("topology"), newMixesCommand())
+	cmd.Hidden = true
+	return cmd
+}
+
+func newRig(name string) *cobra.Command {
 	o := bench.Options{}
 	cmd := &cobra.Command{
-		Use:   "topology",
-		Short: "Place a stream of pods under several policies and compare where they land",
+		Use:   name,
+		Short: cli.LabShort["rig"],
 		Long: `Let a stream of pods come and go on a machine, in virtual time and with the code
 the agent decides with, once under each policy. The report says how many were
 admitted and why others were not, how many have everything on one NUMA node, how
@@ -52,12 +60,12 @@ that is to be compared, and --config-dir today=DIR for drop-ins on top of it. Th
 agent reads them; what they reserve is kept from pods, and their maxPods holds.
 
 Ctrl-C ends the run and reports what was measured until then; the exit code is 130.`,
-		Example: `  numalet bench topology --topology-from fixture:playground --mix training
-  numalet bench topology --topology-from machine.tar.gz --mix inference -o html --out report.html
-  numalet bench topology --policies restricted/single-numa-node+pod/container --pods 100000
-  numalet bench topology --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training
-  numalet bench topology --config today=/var/lib/kubelet/config.yaml --config new=new.yaml
-  numalet bench topology --trace trace.jsonl --wait 10m -o json`,
+		Example: `  numalet rig --topology-from fixture:playground --mix training
+  numalet rig --topology-from machine.tar.gz --mix inference -o html --out report.html
+  numalet rig --policies restricted/single-numa-node+pod/container --pods 100000
+  numalet rig --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training
+  numalet rig --config today=/var/lib/kubelet/config.yaml --config new=new.yaml
+  numalet rig --trace trace.jsonl --wait 10m -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fillIn(&o, cmd.Flags()); err != nil {
@@ -145,7 +153,7 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f.StringArrayVar(&o.Policies.ConfigDirs, "config-dir", nil,
 		"drop-ins (*.conf) on top of the --config of this name, as NAME=DIR; repeat for more")
 	f.StringVar(&o.Workload.Mix, "mix", "cpu-only", "the workload: a file, or one of "+
-		strings.Join(rig.MixNames(), ", ")+"; see numalet bench mixes")
+		strings.Join(rig.MixNames(), ", ")+"; see numalet rig mixes")
 	f.IntVar(&o.Workload.Draw.Pods, "pods", 10000, "pods that arrive")
 	f.Uint64Var(&o.Workload.Draw.Seed, "seed", 1, "what chance starts from")
 	f.Float64Var(&o.Workload.Draw.Load, "load", 0,
@@ -170,7 +178,7 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 		"stderr is no terminal")
 }
 
-func newBenchMixes() *cobra.Command {
+func newMixesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "mixes [NAME]",
 		Short: "List the workloads that are built in, or print one to start your own from",

@@ -24,6 +24,7 @@ func main() {
 func newCommand(name string) *cobra.Command {
 	cmd := cli.Group(name, "Playgrounds, benchmarks, simulators and plugins beside the node agent",
 		newPlaygroundCommand(),
+		newRigCommand(),
 		newBenchCommand(),
 		newNodesCommand(),
 		cli.Group("plugin", "Run a device plugin", newPluginSimCommand(), newPluginENICommand()),

@@ -31,11 +31,12 @@ func TestHelpFits(t *testing.T) {
 // The shell completes machines, workloads, policies and formats.
 func TestCompletion(t *testing.T) {
 	for typed, want := range map[string]string{
-		"playground --topology-from ":                "fixture:laptop",
-		"playground --runtime ":                      "containerd",
-		"bench topology --mix ":                      "training",
-		"bench topology --policies none/restricted+": "none/restricted+prefer-closest-numa-nodes",
-		"nodes --machine ":                           "fixture:dgx-h100",
+		"playground --topology-from ":     "fixture:laptop",
+		"playground --runtime ":           "containerd",
+		"rig --mix ":                      "training",
+		"bench topology --mix ":           "training", // its former name
+		"rig --policies none/restricted+": "none/restricted+prefer-closest-numa-nodes",
+		"nodes --machine ":                "fixture:dgx-h100",
 	} {
 		clitest.Completes(t, newCommand("numalet"), typed, want)
 	}
@@ -80,7 +81,7 @@ func TestReportIsAsItsFileIsNamed(t *testing.T) {
 		{"x.dat", "", nil},
 	} {
 		path := filepath.Join(dir, tt.file)
-		out, err := run(t, append([]string{"bench", "topology", "--topology-from", "fixture:laptop",
+		out, err := run(t, append([]string{"rig", "--topology-from", "fixture:laptop",
 			"--pods", "10", "--policies", "none", "--out", path}, tt.args...)...)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", tt.file, err, out)

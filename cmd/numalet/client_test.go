@@ -119,7 +119,7 @@ func TestLab(t *testing.T) {
 		"playground --once -o json":       `lab: ["playground" "--once" "-o" "json"]`,
 		"plugin sim ctl state --help":     `lab: ["plugin" "sim" "ctl" "state" "--help"]`,
 		"nodes --node n --kubeconfig nay": `lab: ["nodes" "--node" "n" "--kubeconfig" "nay"]`,
-		"help bench":                      `lab: ["bench" "--help"]`,
+		"help rig":                        `lab: ["rig" "--help"]`,
 	} {
 		out, err := run(t, strings.Fields(typed)...)
 		if !strings.Contains(fmt.Sprintln(out, err), want) {

@@ -19,6 +19,11 @@ func main() {
 	cli.Run(cmd)
 }
 
+func hidden(cmd *cobra.Command) *cobra.Command {
+	cmd.Hidden = true
+	return cmd
+}
+
 // newCommand returns numalet with its subcommands. Without a subcommand it is the agent, with the
 // kubelet's command line. Commands of cli.LabProgram are left to lab.
 func newCommand(lab func(words []string) error) *cobra.Command {
@@ -29,7 +34,8 @@ func newCommand(lab func(words []string) error) *cobra.Command {
 		newExplainCommand(),
 		newEventsCommand(),
 		newFitCommand(),
-		cli.Lab("bench", lab),
+		cli.Lab("rig", lab),
+		hidden(cli.Lab("bench", lab)),
 		cli.Lab("nodes", lab),
 		newPodResourcesCommand(),
 		cli.Group("plugin", "Check a device plugin, list those of an agent, or run one",

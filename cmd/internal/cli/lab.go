@@ -19,7 +19,8 @@ const LabProgram = "numalet-lab"
 // LabShort has one line about each command of LabProgram, by its path without the program's name.
 var LabShort = map[string]string{
 	"playground": "Start an agent with a simulated machine, runtime and devices, and watch it place pods",
-	"bench":      "Compare policies: let thousands of pods come and go on any machine",
+	"rig":        "Compare policies: let thousands of pods come and go on any machine",
+	"bench":      "The rig by its former name, bench topology",
 	"nodes":      "Be many nodes of a cluster, without hardware",
 	"cri":        "Tools for the container runtime interface",
 	"plugin sim": "Run a device plugin with invented devices",

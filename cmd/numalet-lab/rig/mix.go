@@ -112,7 +112,7 @@ func OpenMix(nameOrFile string) (Mix, error) {
 func ParseMix(raw []byte) (Mix, error) {
 	var m Mix
 	if err := strictyaml.Unmarshal(raw, &m); err != nil {
-		return m, fmt.Errorf("%s; \"numalet bench mixes NAME\" prints one that is right",
+		return m, fmt.Errorf("%s; \"numalet rig mixes NAME\" prints one that is right",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return m, m.check()
@@ -123,7 +123,7 @@ func (m *Mix) check() error {
 		return fmt.Errorf("load is 0 to 100 and interval not negative")
 	}
 	if len(m.Templates) == 0 {
-		return fmt.Errorf("it has no templates; \"numalet bench mixes NAME\" prints one that is " +
+		return fmt.Errorf("it has no templates; \"numalet rig mixes NAME\" prints one that is " +
 			"right")
 	}
 	names, total := map[string]bool{}, 0.0

@@ -202,7 +202,7 @@ func TestBadMixes(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"", "no templates"},
 		{"name: [", "not YAML"},
-		{"name: m\nlode: 1", `unknown field "lode"; "numalet bench mixes NAME"`},
+		{"name: m\nlode: 1", `unknown field "lode"; "numalet rig mixes NAME"`},
 		{"name: m", "no templates"},
 		{"templates:\n- name: a" + rest, "template a: lifetime is missing"},
 		{"templates:\n- name: a\n  lifetime: 5" + rest, "5 is no duration"},

@@ -82,7 +82,7 @@ func TestHTML(t *testing.T) {
 	r := sample(t, time.Hour)
 	r.Machine.Name = `</script><script src="http://example.com/x.js"></script>`
 	r.Policies[0].Policy = `<img src="http://example.com/x.png">`
-	r.Version, r.Command, r.Interrupted = "v1.2.3", "numalet bench topology --seed 1", true
+	r.Version, r.Command, r.Interrupted = "v1.2.3", "numalet rig --seed 1", true
 	r.Policies[1].Settings.From = "today.yaml"
 	var out bytes.Buffer
 	if err := WriteHTML(&out, r); err != nil {
@@ -127,7 +127,7 @@ func TestHTML(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Policies side by side", "What the words mean", "&lt;img src=", "Rejected pods, by reason",
-		"numalet v1.2.3", "<code>numalet bench topology --seed 1</code>", "INTERRUPTED", "seed 1",
+		"numalet v1.2.3", "<code>numalet rig --seed 1</code>", "INTERRUPTED", "seed 1",
 		"best-effort, scope container", "read from", "Copyright (c)", "prefers-color-scheme: dark",
 		`<html lang="en">`,
 	} {
