@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/fit"
 	"github.com/numalet/numalet/agent/placement/manifest"
+	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/internal/terminal"
 
 	"github.com/numalet/numalet/cmd/internal/cli"
@@ -129,15 +130,15 @@ func (f *fitFlags) run(cmd *cobra.Command, agentFlags *config.Flags, named []str
 	if err := f.check(cmd.Flags(), named); err != nil {
 		return false, err
 	}
-	manifest, err := f.manifests(cmd.InOrStdin())
+	pods, err := f.manifests(cmd.InOrStdin())
 	if err != nil {
 		return false, err
 	}
 	var answer fit.Answer
 	if f.server.named() {
-		answer, err = f.ask(cmd.Context(), manifest)
+		answer, err = f.ask(cmd.Context(), pods)
 	} else {
-		answer, err = f.place(cmd, manifest, agentFlags)
+		answer, err = f.place(cmd, pods, agentFlags)
 	}
 	if err != nil {
 		return false, err
@@ -170,7 +171,7 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 	return nil
 }
 
-// manifests joins the files to one YAML stream.
+// manifests joins the files to one YAML stream. An error about what is no YAML names the file.
 func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 	var all [][]byte
 	for _, name := range f.files {
@@ -185,9 +186,23 @@ func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 			return nil, fmt.Errorf("read pods: %w; -f wants a file with pods, or - for standard "+
 				"input", err)
 		}
+		if err := readable(raw); err != nil {
+			return nil, fmt.Errorf("%s %w", name, err)
+		}
 		all = append(all, raw)
 	}
 	return bytes.Join(all, []byte("\n---\n")), nil
+}
+
+// readable returns why a file is no YAML: "is not ...".
+func readable(raw []byte) error {
+	docs, err := strictyaml.Split(raw)
+	for _, doc := range docs {
+		if _, wrong := strictyaml.Parse(doc); err == nil {
+			err = wrong
+		}
+	}
+	return err
 }
 
 // place answers without an agent.

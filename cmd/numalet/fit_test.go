@@ -77,7 +77,9 @@ func TestMistakes(t *testing.T) {
 	}{
 		{[]string{"fit"}, []string{"-f"}},
 		{[]string{"fit", "-f", none}, []string{none, "-f wants a file"}},
-		{[]string{"fit", "-f", file("empty", "")}, []string{"the manifest is empty"}},
+		{[]string{"fit", "-f", file("empty", "")}, []string{dir + "/empty is empty"}},
+		{[]string{"fit", "-f", pod, "-f", file("torn", "kind: Pod\n  x: [\n")},
+			[]string{dir + "/torn is not YAML or JSON: line 2"}},
 		{[]string{"fit", "-f", file("svc", "apiVersion: v1\nkind: Service\n")},
 			[]string{"Service", "Deployment"}},
 		{append(offline, "--devices", "example.com/gpu=2@x"), []string{"2@x", "such as 0-3"}},

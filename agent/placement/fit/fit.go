@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
@@ -241,12 +242,7 @@ func (a Answer) writeCopies(b *strings.Builder) {
 	if a.Copies > 0 {
 		b.WriteString("\n")
 	}
-	for _, p := range a.Pods {
-		if p.Copy <= a.Copies {
-			pod := p.Record.Subject
-			fmt.Fprintf(b, "  copy %d of %s/%s: %s\n", p.Copy, pod.Namespace, pod.Name, p.inShort())
-		}
-	}
+	a.writePlaces(b)
 	if last := a.ending(); last != nil {
 		fmt.Fprintf(b, "\nWhy not one more:\n\n%s", last.Text)
 	}
@@ -260,6 +256,30 @@ func (a Answer) writeCopies(b *strings.Builder) {
 				notes = append(notes, note)
 				fmt.Fprintf(b, "\nNote: %s.\n", note)
 			}
+		}
+	}
+}
+
+// writePlaces says where the copies would be, those that would get the same in one line.
+func (a Answer) writePlaces(b *strings.Builder) {
+	type place struct{ pod, what string }
+	var order []place
+	copies := map[place][]int{}
+	for _, p := range a.Pods {
+		if p.Copy > a.Copies {
+			continue
+		}
+		at := place{p.Record.Subject.Namespace + "/" + p.Record.Subject.Name, p.inShort()}
+		if copies[at] == nil {
+			order = append(order, at)
+		}
+		copies[at] = append(copies[at], p.Copy)
+	}
+	for _, at := range order {
+		if all := copies[at]; len(all) == 1 {
+			fmt.Fprintf(b, "  copy %d of %s: %s\n", all[0], at.pod, at.what)
+		} else {
+			fmt.Fprintf(b, "  copies %s of %s: each %s\n", cpuset.New(all...), at.pod, at.what)
 		}
 	}
 }

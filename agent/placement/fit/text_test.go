@@ -59,7 +59,11 @@ func TestText(t *testing.T) {
 			"2 copies fit; more were not tried.\n",
 		}},
 		"shared": {fit.Question{Pods: []*v1.Pod{pod("s", "main cpu=500m")}, Copies: 2}, []string{
-			"2 of 2 copies fit.\n\n  copy 1 of default/s: shares CPUs\n",
+			"2 of 2 copies fit.\n\n  copies 1-2 of default/s: each shares CPUs\n",
+		}},
+		"two pods": {fit.Question{Pods: []*v1.Pod{pod("s", "main cpu=500m"), big}, Copies: 2}, []string{
+			"2 of 2 copies fit.\n\n  copies 1-2 of default/s: each shares CPUs\n  copy 1 of default/big: main has",
+			"\n  copy 2 of default/big: main has",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
