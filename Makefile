@@ -17,7 +17,7 @@ export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
 
-.PHONY: help build run test test-all unit sim containerd numa cluster race fuzz guests soak walks walk faults attack bench peer scenarios schedulers proto check clean
+.PHONY: help build run answers test test-all unit sim containerd numa cluster race fuzz guests soak walks walk faults attack bench peer scenarios schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,13 +31,17 @@ build: ## build bin/numalet, bin/numalet-lab, and bin/numalet-gpu for NVIDIA's d
 	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build \
 	  -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN)-gpu ./cmd/numalet-gpu
 
-run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs, DRA=yes by claim
+run: answers build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs, DRA=yes by claim
 	@if [ "$(RUNTIME)" = containerd ]; then \
 	  test/tools/install.sh && tools=$$(test/tools/build.sh) && export NUMALET_TOOLS=$$tools || exit 1; \
 	fi; if [ "$(CLUSTER)" = yes ]; then \
 	  cluster=$$(test/tools/build.sh cluster) && set -- --cluster=$$cluster || exit 1; \
 	fi; if [ -n "$(GPU)" ]; then set -- "$$@" --gpu=$(GPU); fi; \
 	if [ "$(DRA)" = yes ]; then set -- "$$@" --dra; fi; exec $(BIN)-lab playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
+
+answers: # a CLUSTER=1 that did nothing would mislead
+	@for one in "CLUSTER=$(CLUSTER)" "DRA=$(DRA)"; do case "$$one" in \
+	  *=|*=yes|*=no) ;; *) echo "$$one: say yes or no" >&2; exit 2;; esac; done
 
 test: ## install what is missing and run what needs no emulated machine and no Kubernetes; SLOWEST=50 lists tests
 	@test/run.sh unit sim containerd
