@@ -42,7 +42,7 @@ oldest first: at most 1000, and those that are alike are one.`,
 				}
 				f.namespace, pod = namespace, name
 			}
-			return f.run(cmd.Context(), cmd.OutOrStdout(), pod)
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), pod)
 		},
 	}
 	flags := cmd.Flags()
@@ -53,12 +53,23 @@ oldest first: at most 1000, and those that are alike are one.`,
 	return cmd
 }
 
-func (f *eventsFlags) run(ctx context.Context, out io.Writer, pod string) error {
+// run prints events. A watch goes on over a restart of the agent, and prints once why it does not answer.
+func (f *eventsFlags) run(ctx context.Context, out, problems io.Writer, pod string) error {
 	counts := map[string]int32{} // as printed
-	for {
+	answered, said := false, ""
+	for ; ; await.For(ctx, time.Second) {
 		var all, news v1.EventList
-		if err := f.server.get(ctx, &all, "events"); err != nil {
+		err := f.server.get(ctx, &all, "events")
+		switch {
+		case f.watch && ctx.Err() != nil:
+			return nil
+		case err == nil:
+			answered, said = true, ""
+		case !f.watch || !answered:
 			return err
+		case said != err.Error():
+			said = err.Error()
+			fmt.Fprintf(problems, "numalet: %s; the watch goes on once it answers\n", said)
 		}
 		news.TypeMeta = all.TypeMeta
 		for _, e := range all.Items {
@@ -69,9 +80,6 @@ func (f *eventsFlags) run(ctx context.Context, out io.Writer, pod string) error 
 		}
 		if err := f.print(out, news, pod); err != nil || !f.watch {
 			return err
-		}
-		if !await.For(ctx, time.Second) {
-			return nil
 		}
 	}
 }

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -42,5 +47,40 @@ func TestEvents(t *testing.T) {
 	out, err := run(t, "events", "-o", "json", "--server", address)
 	if err != nil || !strings.Contains(out, `"kind": "EventList"`) {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A watch goes on over a restart of the agent, and says once that it does not answer.
+func TestEventsOverARestart(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked++; asked {
+		case 1:
+			_, _ = w.Write([]byte(someEvents))
+		case 2, 3:
+			http.Error(w, "it starts", http.StatusServiceUnavailable)
+		case 4:
+			_, _ = w.Write([]byte(strings.ReplaceAll(strings.ReplaceAll(someEvents, `"name":"1"`, `"name":"4"`), "up", "up again")))
+		default:
+			cancel()
+		}
+	}))
+	defer s.Close()
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := eventsFlags{watch: true, format: "text", server: agentAddress{url: u}}
+	var out, problems bytes.Buffer
+	if err := f.run(ctx, &out, &problems, ""); err != nil {
+		t.Error(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 4 || !strings.HasSuffix(strings.TrimSpace(got), "up again") {
+		t.Errorf("printed is\n%s", got)
+	}
+	if got := problems.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "it starts; the watch goes on") {
+		t.Errorf("said is\n%s", got)
 	}
 }
