@@ -37,6 +37,7 @@ func (c Case) Explain() Record {
 	return Record{
 		Subject: Subject{
 			UID: string(c.Pod.UID), Namespace: c.Pod.Namespace, Name: c.Pod.Name,
+			Source: c.Pod.Annotations[podspec.AnnotationSource],
 		},
 		Rules: c.rules(), Attempt: c.Attempt(), Remarks: Remarks{
 			Kept: c.Plan.Kept, Ahead: c.Err == nil && c.Plan.Ahead != nil,

@@ -37,6 +37,8 @@ type Subject struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+	// Source is where the pod comes from, "api", "file" or "http"; "": it is not known.
+	Source string `json:"source,omitempty"`
 	// DryRun is set if there was no decision; the outcome says what it would be.
 	DryRun bool `json:"dryRun,omitempty"`
 }

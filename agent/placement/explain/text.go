@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Text returns the record as text.
@@ -47,13 +48,23 @@ func (r Record) Text() string {
 		b.WriteString("The pod is looked at again as soon as that changes, and rejected if " +
 			"it still\ncannot be had after --device-admission-wait.\n")
 	case r.Outcome == "Reject" && !r.Subject.DryRun:
-		b.WriteString("A rejected pod is not looked at again: touch its manifest to have it tried " +
-			"anew.\n")
+		b.WriteString("A rejected pod is not looked at again: " + r.Subject.anew() + ".\n")
 	}
 	bullets(&b, "Any one of these changes would make it fit", r.WouldFit)
 	bullets(&b, "Of what it had before", r.Remarks.Kept)
 	bullets(&b, "Chosen without the device plugin's preference", r.Remarks.Ignored)
 	return b.String()
+}
+
+// anew says what has a rejected pod tried again.
+func (s Subject) anew() string {
+	switch s.Source {
+	case podspec.APISource:
+		return "delete it, and create it again unless its controller does"
+	case "http":
+		return "have its URL answer with another one to have it tried anew"
+	}
+	return "touch its manifest to have it tried anew"
 }
 
 // String names the settings.

@@ -1,6 +1,21 @@
 package explain
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
+
+// What has a rejected pod tried again depends on where it comes from.
+func TestRejectedOfASource(t *testing.T) {
+	for source, want := range map[string]string{
+		"api": "delete it, and create it again", "file": "touch its manifest", "http": "have its URL", "": "touch its manifest",
+	} {
+		r := Record{Verdict: Verdict{Outcome: "Reject"}, Subject: Subject{Source: source}}
+		if text := r.Text(); !strings.Contains(text, "A rejected pod is not looked at again: "+want) {
+			t.Errorf("of source %q:\n%s", source, text)
+		}
+	}
+}
 
 // A text names the resource and the container of which they are known.
 func TestBlocking(t *testing.T) {
