@@ -85,6 +85,7 @@ type walk struct {
 	step  int
 	story []string
 	seen  map[string]int
+	texts map[types.UID]string // what pods ask for
 	// claims: pods use resource claims. claimLacks says what keeps a pod's from being used.
 	claims     bool
 	claimLacks map[types.UID]claim.Lack
@@ -97,7 +98,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	}
 	w := &walk{
 		world: newWorld(t, wait), r: rand.New(rand.NewPCG(seed, 7)), seed: seed, seen: map[string]int{},
-		claims: walkHasClaims(seed), claimLacks: map[types.UID]claim.Lack{},
+		claims: walkHasClaims(seed), claimLacks: map[types.UID]claim.Lack{}, texts: map[types.UID]string{},
 	}
 	w.follow()
 	w.play("node gpu 6 prefers")
@@ -131,8 +132,11 @@ func (w *walk) plays(format string, args ...any) {
 	}
 }
 
-// one returns a pod in line, or one of which nothing is known.
+// one returns a pod in line, one that only the store knows, or one of which nothing is known.
 func (w *walk) one() types.UID {
+	if stored := slices.Sorted(maps.Keys(w.state.Pods)); len(stored) > 0 && w.r.IntN(4) == 0 {
+		return stored[w.r.IntN(len(stored))]
+	}
 	if len(w.Order) == 0 {
 		return "nobody"
 	}
@@ -161,10 +165,29 @@ func (w *walk) move() {
 		w.plays("finds %s", w.one())
 	case n < 89 && w.claims:
 		w.claimChanges()
-	case n < 91:
+	case n == 89:
+		w.comesBack()
+	case n < 92:
 		w.plays("node gpu %d prefers", []int{0, 4, 6}[w.r.IntN(3)])
 	default:
 		w.plays("after %v", []time.Duration{time.Millisecond, record.Patience, time.Second, 20 * time.Second}[w.r.IntN(4)])
+	}
+}
+
+// comesBack has the agent start again. Pods that were admitted mostly run, some have ended meanwhile and do not
+// come again; the others come as they did.
+func (w *walk) comesBack() {
+	before := slices.Clone(w.Order)
+	w.plays("restart")
+	w.follow()
+	for _, e := range before {
+		text := w.texts[e.Pod.UID]
+		if e.State == record.Admitted {
+			text += " runs"
+		}
+		if e.State != record.Rejected && !e.State.Goes() && w.r.IntN(8) > 0 {
+			w.plays("submit %s %s", e.Pod.Name, text)
+		}
 	}
 }
 
@@ -196,6 +219,7 @@ func (w *walk) comes() {
 	case 1:
 		words = append(words, "critical")
 	}
+	w.texts[types.UID(name)] = strings.Join(words, " ")
 	w.plays("submit %s %s", name, strings.Join(words, " "))
 }
 
@@ -239,6 +263,10 @@ func (w *walk) returns() {
 	}
 }
 
+// awaited are the states that have a time, beside those in which a call is under way.
+var awaited = []record.State{record.Behind, record.Waiting, record.PendingRelease, record.Retrying, record.Deferred,
+	record.HeldBack, record.Unreleased}
+
 // check checks what is always true when the line has taken a step.
 func (w *walk) check() {
 	w.t.Helper()
@@ -251,6 +279,9 @@ func (w *walk) check() {
 		}
 		if next, ok := w.Next(); !e.Tries.Due.IsZero() && (!ok || next.After(e.Tries.Due)) {
 			w.t.Errorf("%s is due at %v, and the line wants to be woken at %v", uid, e.Tries.Due, next)
+		}
+		if timed := e.State.UnderWay() || slices.Contains(awaited, e.State); !timed && !e.Tries.Due.IsZero() {
+			w.t.Errorf("%s is %s and due at %v", uid, e.State, e.Tries.Due)
 		}
 		if at := e.Question.Asked.Add(record.Patience); e.StopsLine() && !w.now.Before(at) {
 			w.t.Errorf("%s stops the line for %v", uid, w.now.Sub(e.Question.Asked))
@@ -297,7 +328,7 @@ func (w *walk) check() {
 func (w *walk) promised(devices map[string]types.UID) {
 	claimed := sets.New[string]()
 	for _, e := range w.Order {
-		if !e.Claims() || e.State.Goes() {
+		if !e.Claims() || e.State.Goes() || e.State.UnderWay() { // what returns has it looked at again
 			continue
 		}
 		for name, ids := range allocation.HoldingsOf(e.Has.Pod).Devices() {
@@ -337,6 +368,11 @@ func (w *walk) end() {
 		}
 		for _, e := range slices.Clone(w.Order) {
 			w.plays("gone %s", e.Pod.UID)
+		}
+		for _, uid := range slices.Sorted(maps.Keys(w.state.Pods)) {
+			if w.Find(uid) == nil {
+				w.plays("gone %s", uid)
+			}
 		}
 		w.plays("after 1s")
 	}
