@@ -45,8 +45,8 @@ await() { # PID
 
 for tier in "${tiers[@]}"; do
     log=$(mktemp)
-    set -m # a process group of its own, in which SIGINT is not ignored
-    test/run.sh "$tier" >"$log" 2>&1 </dev/null 8>&- &
+    set -m # a process group of its own
+    env --default-signal=INT test/run.sh "$tier" >"$log" 2>&1 </dev/null 8>&- &
     set +m
     pid=$!
     if ! await $pid; then
