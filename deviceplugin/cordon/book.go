@@ -18,7 +18,7 @@ import (
 // FileName is the name of the book's file in the agent's root.
 const FileName = "numalet_device_cordons"
 
-// version is that of the file; one of another version cannot be used.
+// version is written in the file. A file with another one is not used.
 const version = "v1"
 
 // maxFile bounds what is read and written.

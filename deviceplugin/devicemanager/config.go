@@ -107,7 +107,7 @@ type Graces struct {
 	Empty time.Duration
 }
 
-// graceEnd is what the link of an absent plugin reports so long after the plugin was last there.
+// graceEnd is the end of a grace. The link of an absent plugin reports kind, so long after the plugin was last there.
 type graceEnd struct {
 	after time.Duration
 	kind  eventKind

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 )
 
-// admitter has the pods take steps, and does what these want done. Run's goroutine owns it.
+// admitter has the line take steps, and does what these want done. Run's goroutine owns it.
 type admitter struct {
 	cfg      Config
 	line     *line.Line
@@ -35,7 +35,7 @@ func newAdmitter(cfg Config) admitter {
 	}
 }
 
-// step has the pods take a step, and does what it wants done.
+// step has the line take a step, and does what it wants done.
 func (a *admitter) step(ctx context.Context, e line.Event) {
 	for _, f := range a.line.Step(e) {
 		a.do(ctx, f)
@@ -68,6 +68,9 @@ func (a *admitter) do(ctx context.Context, e line.Effect) {
 		a.cfg.Needs.Begin(pod)
 	case record.Forgo:
 		a.cfg.Needs.End(pod.UID)
+	case line.Ignored:
+		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
+			"pod", klog.KObj(pod), "podUID", pod.UID)
 	case line.Explain:
 		a.reporter.Explain(pod, f)
 	case record.Say:
@@ -87,7 +90,7 @@ func (a *admitter) do(ctx context.Context, e line.Effect) {
 	}
 }
 
-// round has the pods take a step for all that was asked for and brought back. What is known of the node and
+// round has the line take a step for all that was asked for and brought back. What is known of the node and
 // the store is no older than that.
 func (a *admitter) round(ctx context.Context, asked []line.Event) {
 	back := a.calls.done.Take()
@@ -108,8 +111,9 @@ func (a *admitter) round(ctx context.Context, asked []line.Event) {
 // complain logs that a release failed.
 func (a *admitter) complain(ctx context.Context, b answer) {
 	d, ok := b.event.(record.Dropped)
-	if ok && d.Err != nil && ctx.Err() == nil && !errors.Is(d.Err, store.ErrStopped) {
-		klog.FromContext(ctx).Info("Releasing resources is retried", "podUID", b.pod, "err", d.Err)
+	e := a.line.Find(b.pod)
+	if ok && e != nil && d.Err != nil && ctx.Err() == nil && !errors.Is(d.Err, store.ErrStopped) {
+		klog.FromContext(ctx).Info("Releasing resources is retried", "pod", klog.KObj(e.Pod), "err", d.Err)
 	}
 }
 

@@ -22,7 +22,7 @@ type Queue struct {
 	admitter admitter // Run owns it
 }
 
-// message is what the queue is asked for: an event, or a look.
+// message asks for a step with an event, or for the snapshot that look gets.
 type message struct {
 	event line.Event
 	look  chan<- decide.Snapshot

@@ -38,7 +38,8 @@ func DemandOf(pod *v1.Pod, node *cpumanager.Static, rules topology.Rules) Demand
 	d := Demand{
 		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
 		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
-		Rank: podspec.RankOf(pod), Static: podspec.IsStatic(pod), HasClaims: claim.Any(pod), Devices: podspec.DeviceResources(pod),
+		Rank: podspec.RankOf(pod), Static: podspec.IsStatic(pod), HasClaims: claim.Any(pod),
+		Devices: podspec.DeviceResources(pod),
 	}
 	exclusive := cpumanager.ExclusiveOf(pod)
 	d.Least[string(v1.ResourceCPU)] = podspec.Peak(pod, func(c *v1.Container) int {

@@ -58,10 +58,12 @@ type Effect struct {
 }
 
 type (
-	// FollowClaims has the pod's resource claims followed, until Rejected or Forgotten.
+	// FollowClaims has the pod's resource claims followed, until SayReject or Forget.
 	FollowClaims struct{}
 	// FollowNeeds has the objects of the API server followed that the pod needs.
 	FollowNeeds struct{}
+	// Ignored: the pod was submitted while it is being released, which changes nothing.
+	Ignored struct{}
 	// Explain keeps what explains a decision on the pod; Final: the decision counts.
 	Explain struct {
 		Verdict
@@ -123,7 +125,7 @@ func (l *Line) tell(e *Entry, ev record.Event) {
 	}
 }
 
-// do carries out what the queue does itself, and returns the rest from Step.
+// do carries out what the line does itself. Step returns the rest.
 func (l *Line) do(e *Entry, f record.Effect) {
 	owner := record.OwnerOf(e.Pod)
 	switch f := f.(type) {
@@ -186,7 +188,8 @@ func (l *Line) submitted(in Submitted) {
 			l.want(e, FollowNeeds{})
 		}
 		l.add(e)
-	case e.State.Goes(): // it is being released
+	case e.State.Goes():
+		l.effects = append(l.effects, Effect{Pod: in.Pod, Do: Ignored{}})
 	default:
 		l.followClaims(e)
 		l.tell(e, record.Resubmitted{Demand: l.demandOf(in.Pod), Planned: l.demandOf(e.Planned(in.Pod))})

@@ -79,7 +79,7 @@ func (w *world) play(line string) {
 	}
 }
 
-// verbs are what stories say, each with the words after it.
+// verbs has the first words of lines, and what each has happen; it gets the words that follow.
 var verbs = map[string]func(w *world, words []string){
 	"show":      func(w *world, a []string) { w.words, w.decisions = a[0] == "words", a[0] == "decisions" },
 	"impatient": func(w *world, _ []string) { w.Wait = 0 },

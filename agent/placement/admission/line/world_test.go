@@ -113,6 +113,7 @@ func (w *world) do(e Effect) {
 		}
 	case FollowNeeds:
 		w.follows.Insert(e.Pod.UID)
+	case Ignored:
 	case record.Forgo:
 		w.follows.Delete(e.Pod.UID)
 	case FollowClaims:
