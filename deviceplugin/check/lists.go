@@ -189,22 +189,19 @@ func checkListSize(_ context.Context, b *bench) outcome {
 }
 
 func checkStreamStays(ctx context.Context, b *bench) outcome {
-	list, registered := b.list(), b.heard.introductions()
-	began := list.began
-	anew := false // registered again: a new stream replaces this one
+	var list call
 	if b.pulse.until(ctx, watched, func() bool {
-		now := b.list()
-		if n := b.heard.introductions(); n != registered { // register-pace judges that
-			registered, anew = n, true
-		}
-		if anew && now.began != began {
-			began, anew = now.began, false
-		}
-		if now.began == began {
-			list = now
-		}
-		return !anew && (now.ended || now.began != began) || b.ended()
+		list = b.list()
+		return list.ended && status.Code(list.err) != codes.Canceled || b.ended()
 	}) {
+		return streamEnded(ctx, b, list)
+	}
+	// The device manager cancels a stream when the plugin registers again, which register-pace
+	// judges, and calls ListAndWatch anew.
+	if b.pulse.until(ctx, watched, func() bool {
+		list = b.list()
+		return !list.ended || b.ended()
+	}); list.ended || b.ended() {
 		return streamEnded(ctx, b, list)
 	}
 	return passed("it did")

@@ -119,11 +119,12 @@ func NewOn(t testing.TB, endpoint string) *Node {
 var taken sync.Map
 
 // FreePort returns a free port below those that Linux assigns by itself (ip_local_port_range), so
-// that no connection takes it while the agent restarts.
+// that no connection takes it while the agent restarts, and above those that a configuration has by
+// default (10248 to 10256).
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 10_000 + rand.IntN(22_000)
+		port := 11_000 + rand.IntN(21_000)
 		if _, is := taken.LoadOrStore(port, true); is {
 			continue
 		}
