@@ -3,6 +3,8 @@ package allocation
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,7 +22,7 @@ var noCPUs = CPUs(cpuset.New())
 
 var cpuKind = kind{
 	name: "cpus", since: 1, none: cpuCounts(nil), provide: newCPUs,
-	sum: func(pods []Pod) total { return CPUs(exclusiveOf(pods)) },
+	sum: func(pods []Pod) total { return CPUs(exclusiveOf(slices.Values(pods))) },
 	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		cpus := cpumanager.ExclusiveOf(pod)
 		return func(c *v1.Container) (items, bytes uint64) { return uint64(cpus(c)), 0 }
@@ -63,18 +65,18 @@ func (c CPUs) overlaps(o Holdings) bool { return !c.set().Intersection(o.CPUs())
 func (c Container) CPUs() cpuset.CPUSet { return find(c, noCPUs).set() }
 
 // CPUs returns the exclusive CPUs of the pod's containers.
-func (p Pod) CPUs() cpuset.CPUSet { return exclusiveOf([]Pod{p}) }
+func (p Pod) CPUs() cpuset.CPUSet { return exclusiveOf(slices.Values([]Pod{p})) }
 
 // CPUs returns the exclusive CPUs of all pods.
-func (s State) CPUs() cpuset.CPUSet { return exclusiveOf(s.List()) }
+func (s State) CPUs() cpuset.CPUSet { return exclusiveOf(maps.Values(s.Pods)) }
 
 // CPUs returns the exclusive CPUs.
 func (t Holdings) CPUs() cpuset.CPUSet { return find(t, noCPUs).set() }
 
 // exclusiveOf makes a single union, as each union copies all of its sets.
-func exclusiveOf(pods []Pod) cpuset.CPUSet {
-	all := make([]cpuset.CPUSet, 0, len(pods))
-	for _, p := range pods {
+func exclusiveOf(pods iter.Seq[Pod]) cpuset.CPUSet {
+	var all []cpuset.CPUSet
+	for p := range pods {
 		for _, c := range p.Containers {
 			all = append(all, c.CPUs())
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -75,6 +76,9 @@ type Loop struct {
 	wake      chan struct{} // capacity 1
 	rounds    rounds
 	creations creations
+	pool      pool
+	// enforced is the state that the last round has enforced without an error.
+	enforced atomic.Pointer[allocation.State]
 
 	// Run owns the fields below.
 	records records
@@ -119,13 +123,20 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) Wake() { await.Wake(l.wake) }
 
 // Shared returns the CPUs of containers without exclusive CPUs.
-func (l *Loop) Shared() cpuset.CPUSet { return shared(l.cfg.Hardware(), l.cfg.State()) }
+func (l *Loop) Shared() cpuset.CPUSet { return l.Node().shared().CPUSet }
 
 // Node returns what containers and pods are to have now.
-func (l *Loop) Node() Node { return newNode(l.cfg.Settings, l.cfg.Hardware(), l.cfg.State()) }
+func (l *Loop) Node() Node { return l.node(l.cfg.Hardware()) }
+
+func (l *Loop) node(h machine.Hardware) Node {
+	n := newNode(l.cfg.Settings, h, l.cfg.State())
+	n.shared = func() cpus { return l.pool.of(h, n.state) }
+	return n
+}
 
 // Enter returns the resources that a container is about to be created with. For an exclusive
-// container it returns only when no other container is on its CPUs, which needs Run. The caller
+// container it returns only when no other container is on its CPUs, which a round of Run sees to
+// that began after they were committed. The caller
 // must call leave when the container has started or failed to.
 func (l *Loop) Enter(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	r *runtimeapi.LinuxContainerResources, leave func(), err error) {
@@ -145,12 +156,18 @@ func (l *Loop) Enter(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	case n.place(pod.UID, c.Name, pod, nil).cpus.IsEmpty():
 		return nil, nil, fmt.Errorf("the container's own CPUs %s are offline: bring "+
 			"them online, or delete the pod so that it gets others", own)
-	default:
+	case !l.enforcedFor(pod.UID, c.Name, own):
 		if err := l.join(ctx); err != nil {
 			return nil, nil, fmt.Errorf("free CPUs %s of other containers: %w", own, err)
 		}
 	}
 	return n.container(pod, c, n.place(pod.UID, c.Name, pod, nil)), leave, nil
+}
+
+// enforcedFor reports whether a round has kept other containers off a container's own CPUs.
+func (l *Loop) enforcedFor(uid types.UID, container string, own cpuset.CPUSet) bool {
+	state := l.enforced.Load()
+	return state != nil && state.Pods[uid].Containers[container].CPUs().Equals(own)
 }
 
 func (l *Loop) leave(c *creation) {
@@ -171,7 +188,7 @@ func (l *Loop) join(ctx context.Context) error {
 
 // enforce gives every container and pod what it lacks. The error is about CPU sets.
 func (l *Loop) enforce(ctx context.Context) error {
-	n := newNode(l.cfg.Settings, l.followMachine(ctx), l.cfg.State())
+	n := l.node(l.followMachine(ctx))
 	if n.hardware.CPUs != nil {
 		if err := l.creations.await(ctx, n.shared().CPUSet, l.cfg.Observer); err != nil {
 			return err
@@ -192,6 +209,9 @@ func (l *Loop) enforce(ctx context.Context) error {
 	}
 	if len(u.errs.cpus) == 0 && len(v.resting) > 0 {
 		return restingError{errors.Join(v.resting...)}
+	}
+	if len(u.errs.cpus) == 0 {
+		l.enforced.Store(&n.state)
 	}
 	return errors.Join(u.errs.cpus...)
 }

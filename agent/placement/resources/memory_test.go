@@ -61,6 +61,7 @@ func (n *world) holdsMemory(uid types.UID, nodes ...topology.NodeID) {
 			}}},
 		}}
 		n.assigned = next
+		n.commits++
 	})
 }
 

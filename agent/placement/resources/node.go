@@ -35,7 +35,7 @@ type Node struct {
 	hardware machine.Hardware
 	state    allocation.State
 	online   cpus
-	shared   func() cpus      // CPUs of containers without exclusive CPUs; the first call sums up
+	shared   func() cpus      // CPUs of containers without exclusive CPUs
 	backed   topology.NodeSet // nodes with memory
 }
 
@@ -50,7 +50,7 @@ func cpusOf(set cpuset.CPUSet) cpus { return cpus{set, set.String()} }
 func newNode(s Settings, h machine.Hardware, state allocation.State) Node {
 	n := Node{ResourceOptions: s.ResourceOptions, pids: s.Pids, hardware: h, state: state,
 		backed: h.Machine.MemoryNodes(),
-		shared: sync.OnceValue(func() cpus { return cpusOf(shared(h, state)) })}
+		shared: func() cpus { return cpusOf(shared(h, state)) }}
 	n.online = cpusOf(h.Machine.Online())
 	if h.CPUs != nil {
 		n.online = cpusOf(h.CPUs.Online())
@@ -59,6 +59,28 @@ func newNode(s Settings, h machine.Hardware, state allocation.State) Node {
 	n.Memory.Allocatable = memoryOfPods(h)
 	n.HugePageSizes = h.HugePageSizes()
 	return n
+}
+
+// pool remembers the CPUs of containers without exclusive CPUs of one machine and one commit.
+type pool struct {
+	mu      sync.Mutex // guards the fields below
+	policy  *cpumanager.Static
+	version uint64
+	cpus    cpus
+	known   bool
+}
+
+func (p *pool) of(h machine.Hardware, state allocation.State) cpus {
+	if h.CPUs == nil {
+		return cpusOf(shared(h, state))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.known || p.policy != h.CPUs || p.version != state.Version {
+		p.policy, p.version, p.known = h.CPUs, state.Version, true
+		p.cpus = cpusOf(shared(h, state))
+	}
+	return p.cpus
 }
 
 // shared returns the CPUs of containers without exclusive CPUs.

@@ -31,6 +31,7 @@ type world struct {
 	real     map[types.UID]cri.Pod // in the runtime
 	seen     map[types.UID]cri.Pod // as the observer has read it
 	assigned map[types.UID]allocation.Pod
+	commits  uint64 // of assigned
 	journal  []string
 	rereads  int
 	fail     func(id string) error
@@ -119,7 +120,7 @@ func (n *world) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
 func (n *world) state() allocation.State {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return allocation.State{Pods: n.assigned}
+	return allocation.State{Version: n.commits, Pods: n.assigned}
 }
 
 // runs adds a running container of the pod to the runtime; if seen, the observer has read it.
@@ -149,6 +150,7 @@ func (n *world) assign(uid types.UID, cpus ...int) {
 		}
 	}
 	n.assigned = next
+	n.commits++
 }
 
 func (n *world) updates() string {

@@ -43,10 +43,10 @@ func sized(text string) *v1.Pod {
 // resizing returns what a pod and its containers lack that were given one spec and have another.
 func resizing(n *Node, given, spec *v1.Pod) []lack {
 	pod := cri.Pod{UID: spec.UID}
-	all := []live{{pod: pod}}
+	all := []live{{pod: &pod}}
 	for i := range spec.Spec.Containers {
 		name := spec.Spec.Containers[i].Name
-		all = append(all, live{pod: pod, Container: cri.Container{ID: name, Name: name}})
+		all = append(all, live{pod: &pod, Container: cri.Container{ID: name, Name: name}})
 	}
 	for i := range all {
 		all[i].spec, all[i].record = spec, &record{given: given}
@@ -117,7 +117,7 @@ func TestOrderOfAResize(t *testing.T) {
 // of the others in it, and CPU sets everywhere if it was about one.
 func TestFailedStepsHoldUpOthers(t *testing.T) {
 	step := func(uid types.UID, id string, gaps ...gap) lack {
-		return lack{live: live{pod: cri.Pod{UID: uid}, Container: cri.Container{ID: id}}, gaps: gaps}
+		return lack{live: live{pod: &cri.Pod{UID: uid}, Container: cri.Container{ID: id}}, gaps: gaps}
 	}
 	set, shares := gap{what: CPUSet, phase: last}, gap{what: CPUShares}
 	less, more := gap{what: CPUQuota, phase: first}, gap{what: CPUQuota, phase: last}
@@ -170,7 +170,7 @@ func TestOrderOfSets(t *testing.T) {
 	} {
 		var all []live
 		for _, uid := range []types.UID{"y", "x"} {
-			c := live{pod: cri.Pod{UID: uid}, record: &record{}, Container: cri.Container{
+			c := live{pod: &cri.Pod{UID: uid}, record: &record{}, Container: cri.Container{
 				ID: string(uid) + "-c", Name: "c", Applied: cri.Applied{CPUs: has}}}
 			c.at = n.place(uid, "c", nil, &c.Applied)
 			all = append(all, c)
@@ -207,7 +207,7 @@ func TestOrderIsSafe(t *testing.T) {
 			allocation.State{Pods: map[types.UID]allocation.Pod{"u": held}})
 		own := held.Containers[names[0]].CPUs()
 
-		all := []live{{pod: cri.Pod{UID: "u"}, spec: spec, record: &record{given: given}}}
+		all := []live{{pod: &cri.Pod{UID: "u"}, spec: spec, record: &record{given: given}}}
 		sets, now := map[string]cpuset.CPUSet{}, map[string]limits{"": podLimits(n.Pod(given))}
 		for i, name := range names {
 			has := rapid.SampledFrom([]string{"0-7", "0-3", "7", "0,7"}).Draw(t, "set")

@@ -31,7 +31,7 @@ type Cgroups interface {
 // Container, it is the cgroup of a pod.
 type live struct {
 	cri.Container
-	pod    cri.Pod
+	pod    *cri.Pod
 	spec   *v1.Pod // as admitted; nil: no source has named the pod yet
 	at     place
 	quota  cgroups.CPULimit // while CPUs are exclusive, compared with the kernel's; zero: it is not
@@ -58,8 +58,9 @@ type reader struct {
 // records from before, and new ones.
 func (r reader) all(ctx context.Context, pods []cri.Pod, before records) (
 	out []live, known records) {
-	known = make(records, len(before))
-	for _, pod := range pods {
+	known, out = make(records, len(before)), make([]live, 0, len(before))
+	for i := range pods {
+		pod := &pods[i]
 		own := live{pod: pod}
 		own.spec, _ = r.spec(pod.UID)
 		alive := false
@@ -99,7 +100,7 @@ func made(c live) *v1.Pod {
 	if c.spec == nil {
 		return nil
 	}
-	if r := resize.Recorded(c.pod); r != nil {
+	if r := resize.Recorded(*c.pod); r != nil {
 		return r.In(c.spec)
 	}
 	return c.spec
@@ -144,7 +145,7 @@ func (r reader) readContainer(c live) (found inKernel, err error) {
 
 // readPod reads the CPU quota of a pod with exclusive containers.
 func (r reader) readPod(c live) (live, error) {
-	if c.spec == nil || !r.node.pinned(c.pod) {
+	if c.spec == nil || !r.node.pinned(*c.pod) {
 		return c, nil
 	}
 	if c.quota = r.node.Pod(c.spec).CPULimit(); c.quota == (cgroups.CPULimit{}) {

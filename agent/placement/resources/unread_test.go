@@ -87,7 +87,7 @@ func TestUnreadablePodQuota(t *testing.T) {
 	r := reader{&now, k, func() { unread++ }, n.spec}
 	known := records{}
 	read := func(uid types.UID) *cgroups.CPULimit {
-		pod := live{pod: cri.Pod{UID: uid, Containers: []cri.Container{
+		pod := live{pod: &cri.Pod{UID: uid, Containers: []cri.Container{
 			{ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning}}}}
 		pod.spec, _ = n.spec("a")
 		return r.look(ctx, pod, known, known).kernel.quota
