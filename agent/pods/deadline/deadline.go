@@ -41,6 +41,9 @@ func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, changed: mailbox.Subscribe(cfg.Changed)}
 }
 
+// pause is between two looks at the pods, however often they change: deadlines are in seconds.
+const pause = 100 * time.Millisecond
+
 // Run ends pods until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	killed := map[types.UID]bool{}
@@ -61,6 +64,10 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		killed = still
 		again = await.At(next)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
 	}
 }
 

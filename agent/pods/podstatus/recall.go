@@ -12,7 +12,7 @@ import (
 // were unknown. It returns the pods whose status is known now: their workers should look at them.
 func (s *Store) RecallAgain() (news []types.UID) {
 	for _, e := range s.table.all() {
-		if s.recallAgain(e) {
+		if s.recallAgain(*e) {
 			news = append(news, e.Pod.UID)
 		}
 	}

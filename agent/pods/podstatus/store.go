@@ -266,7 +266,7 @@ func (v view) Limited() []*v1.Pod {
 func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
 	out := []*v1.Pod{}
 	for _, e := range t.all() {
-		if spec := of(e); spec != nil {
+		if spec := of(*e); spec != nil {
 			p := *spec
 			p.Status = e.status
 			out = append(out, &p)
@@ -316,7 +316,7 @@ func (v view) Specs() []*v1.Pod { return v.specs(func(entry) bool { return true 
 
 func (t *table) specs(of func(entry) bool) (out []*v1.Pod) {
 	for _, e := range t.all() {
-		if of(e) {
+		if of(*e) {
 			out = append(out, e.Pod)
 		}
 	}

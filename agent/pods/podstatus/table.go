@@ -37,26 +37,28 @@ type table struct {
 	// reported after a newer one. It comes before mu.
 	telling sync.Mutex
 
-	mu      sync.Mutex // guards the fields below
-	entries map[types.UID]entry
-	version int // of the newest entry
+	mu      sync.Mutex           // guards the fields below
+	entries map[types.UID]*entry // each is replaced, never changed
+	version int                  // of the newest entry
 }
 
 func newTable(ending func(types.UID), wrote func(Change)) *table {
-	return &table{ending: ending, wrote: wrote, entries: map[types.UID]entry{}}
+	return &table{ending: ending, wrote: wrote, entries: map[types.UID]*entry{}}
 }
 
 func (t *table) get(uid types.UID) (entry, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e, ok := t.entries[uid]
-	return e, ok
+	if e, ok := t.entries[uid]; ok {
+		return *e, true
+	}
+	return entry{}, false
 }
 
-func (t *table) all() []entry {
+func (t *table) all() []*entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.AppendSeq(make([]entry, 0, len(t.entries)), maps.Values(t.entries))
+	return slices.AppendSeq(make([]*entry, 0, len(t.entries)), maps.Values(t.entries))
 }
 
 // begin writes the first entry of a pod, whatever is there.
@@ -120,7 +122,7 @@ func (t *table) put(e entry) {
 	defer t.mu.Unlock()
 	t.version++
 	e.version = t.version
-	t.entries[e.Pod.UID] = e
+	t.entries[e.Pod.UID] = &e
 }
 
 // drop forgets a pod.
@@ -132,7 +134,7 @@ func (t *table) drop(uid types.UID) {
 	}
 }
 
-func (t *table) take(uid types.UID) (entry, bool) {
+func (t *table) take(uid types.UID) (*entry, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, ok := t.entries[uid]
