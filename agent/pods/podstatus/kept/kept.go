@@ -176,9 +176,17 @@ func (s *Statuses) Heard() {
 	await.Wake(s.wake)
 }
 
-// Run writes changes until ctx ends, and then the last ones.
+// writeDelay gathers changes: a pod that starts changes several times, and each write makes a new
+// file. An agent that is killed loses what changed in this time.
+const writeDelay = time.Second
+
+// Run writes changes after writeDelay until ctx ends, and then the last ones.
 func (s *Statuses) Run(ctx context.Context) error {
 	for await.On(ctx, s.wake) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(writeDelay):
+		}
 		s.write(ctx)
 	}
 	s.write(ctx)
