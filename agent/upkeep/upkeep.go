@@ -70,6 +70,7 @@ type Upkeep struct {
 func New(c Config) (*Upkeep, error) {
 	k := &c.Settings.Kubelet
 	u := &Upkeep{c: c}
+	footprint.Spend()
 	place := logfiles.PlaceAt(k.PodLogsDir)
 	u.containers = gc.Containers{
 		Most: int(c.Settings.DeadContainers.Most), Age: c.Settings.DeadContainers.Age,

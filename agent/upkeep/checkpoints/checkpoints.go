@@ -54,7 +54,7 @@ type Checkpoints struct{ cfg Config }
 func New(cfg Config) *Checkpoints { return &Checkpoints{cfg} }
 
 // exportDelay is how long an export waits for further commits, as each export writes whole files.
-const exportDelay = 50 * time.Millisecond
+const exportDelay = 200 * time.Millisecond
 
 // exportRest bounds the share of time spent on exports: the next one waits at least exportRest
 // times as long as the last one took. The list of hundreds of thousands of devices takes most of a
