@@ -98,7 +98,7 @@ func join(ctx context.Context, b base) (*Agent, error) {
 	}
 	f.resources, err = f.placement.NewResources(ctx, placement.ResourcesConfig{
 		Active: statuses.Active, Get: statuses.Get, Observer: b.pleg,
-		Repaired: b.metrics.Cgroups.Repaired, Unread: b.metrics.Cgroups.Unread,
+		Repaired: b.metrics.Cgroups.Repaired, Unread: b.metrics.Cgroups.Unread, Settled: statuses.Settled,
 	})
 	if err != nil {
 		return nil, err

@@ -41,6 +41,11 @@ func (s Swap) limit(r *runtimeapi.LinuxContainerResources, nodeMemory, request i
 	}
 }
 
+// Allows reports whether a container may swap.
+func (s Swap) Allows(pod *v1.Pod, container *v1.Container) bool {
+	return s.Limited && s.Controlled && s.Unified && swapRequest(pod, container) > 0
+}
+
 // swapRequest returns the memory request of a container that may swap, else 0. A container may not
 // swap if it has no request, if its request equals its limit, or if its pod is critical or not
 // Burstable.

@@ -23,8 +23,7 @@ var kubeletEvents string
 var unreported = map[string]string{
 	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
 	"VolumeResizeSuccessful": "FileSystemResizeSuccessful says it, as the kubelet's on a node",
-	"ResizeStarted":          "no pod is resized yet", "ResizeCompleted": "the same",
-	"ResizeDeferred": "the same", "ResizeError": "the same",
+	"ResizeDeferred":         "Resize and the reason are one word", "ResizeInfeasible": "the same",
 	"FailedPodSandBoxStatus":  "FailedSync says it: a sandbox is looked at with its pod",
 	"HostIPsIPFamilyMismatch": "it cannot happen: pods have the addresses of the node's families",
 }
@@ -35,12 +34,9 @@ var uncounted = map[string]string{
 	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +
 		"full",
 	"kubelet_pleg_discard_events":            "nothing is discarded",
-	"kubelet_container_requested_resizes":    "no pod is resized yet",
-	"kubelet_pod_deferred_":                  "no pod is resized yet",
-	"kubelet_pod_in_progress_resizes":        "no pod is resized yet",
-	"kubelet_pod_infeasible_resizes":         "no pod is resized yet",
-	"kubelet_pod_pending_resizes":            "no pod is resized yet",
-	"kubelet_pod_resize_":                    "no pod is resized yet",
+	"kubelet_container_requested_resizes":    "resizes are counted by what becomes of them",
+	"kubelet_pod_deferred_":                  "the same",
+	"kubelet_pod_resize_":                    "the same",
 	"kubelet_pod_level_resources_admission_": "of a gate that is off",
 	"kubelet_resource_manager_":              "of a gate that is off",
 	"kubelet_started_host_process_":          "of Windows",

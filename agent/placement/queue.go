@@ -8,12 +8,14 @@ import (
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/hostinfo"
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/admission"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/storage/volume"
 )
 
@@ -64,9 +66,14 @@ func NewQueue(q QueueConfig) *admission.Queue {
 
 // decisions returns what the settings and the hardware say of decisions.
 func decisions(i node.Identity) admission.Config {
+	k := &i.Settings.Kubelet
 	return admission.Config{
 		Facts: admission.Facts{Hardware: i.Hardware.Get}, Rules: i.Rules, BootID: i.BootID,
 		Wait: i.Settings.DevicePlugins.Wait,
+		ResizeRule: resize.Rules{
+			StaticCPUs: k.CPUManagerPolicy == "static", StaticMemory: k.MemoryManagerPolicy == "Static",
+			Enabled: i.Enabled, Swaps: hostinfo.Swap("/", k.MemorySwap.SwapBehavior == "LimitedSwap").Allows,
+		}.Check,
 	}
 }
 

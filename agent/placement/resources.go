@@ -30,6 +30,8 @@ type ResourcesConfig struct {
 	Observer resources.Observer
 	Repaired func(resources.Kind)
 	Unread   func()
+	// Settled hears of pods that the loop was to follow.
+	Settled func(types.UID, error)
 }
 
 // NewResources makes the cgroups above the pods, and the loop that keeps containers' cgroups.
@@ -79,7 +81,7 @@ func (p *Placement) loop(of ResourcesConfig) *resources.Loop {
 		},
 		Runtime: p.Client.Runtime(), Observer: of.Observer,
 		Period:   k.CPUManagerReconcilePeriod.Duration,
-		Repaired: of.Repaired, Unread: of.Unread,
+		Repaired: of.Repaired, Unread: of.Unread, Settled: of.Settled,
 		Changed: mailbox.Subscribe(p.Store.Changes(), p.Hardware.Changes()),
 	}
 	if p.Tree != nil {

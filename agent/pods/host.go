@@ -88,6 +88,7 @@ func OnHost(c HostConfig, probes Prober) (Ends, error) {
 		Runtime: c.PLEG, Actuator: actuator.New(cfg), Probes: probes,
 		Volumes: c.Storage.Volumes, Records: c.Storage.Volumes.Records,
 		Failed: c.Failures.Condemned, Lost: c.Lost, Holds: c.Claims.Holds,
+		Resized: c.Resources.Loop.Follow,
 	}, nil
 }
 

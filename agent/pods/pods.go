@@ -34,6 +34,7 @@ import (
 	"github.com/numalet/numalet/internal/housekeeping"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/part"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config has what the road is made of. All fields are required but Trace and Cluster.
@@ -69,7 +70,10 @@ type Ends struct {
 	Lost     func(*v1.Pod) string // nil: pods have no cgroups
 	// Failed are containers to stop since a device failed; nil: there are none.
 	Failed func(types.UID) map[string]string
-	Holds  func(types.UID) bool // nil: no pod has resource claims
+	// Resized is told of pods that were allocated other resources, and answers with Settled; nil: nothing
+	// runs that has any.
+	Resized func(types.UID)
+	Holds   func(types.UID) bool // nil: no pod has resource claims
 }
 
 // Runtime knows what runs; *lifecycle.PLEG does.
@@ -123,7 +127,7 @@ type Pods struct {
 	Workers  *podworker.Workers
 	Sources  *source.Mux
 	Problems *source.Problems
-	Admitted resize.Admitted // what pods were admitted with before
+	Admitted resize.Admitted // what pods were allocated before
 
 	c         Config
 	loop      *syncloop.Loop
@@ -141,11 +145,14 @@ func New(ctx context.Context, c Config) *Pods {
 		Pod: n.Events.Pod, Container: n.Events.Container, Enabled: n.Enabled,
 		Lacking: placement.Features(n.Identity, c.Queue.Supports).Lacking,
 	})
+	if p.c.Ends.Resized == nil {
+		p.c.Ends.Resized = func(uid types.UID) { p.Settled(uid, nil) }
+	}
 	p.Workers = p.newWorkers()
 	p.Sources = p.newSources(ctx)
 	var err error
 	if p.Admitted, err = resize.Open(n.Settings.RootDir); err != nil {
-		klog.FromContext(ctx).Error(err, "What a kubelet admitted pods with is not known")
+		klog.FromContext(ctx).Error(err, "What a kubelet allocated pods is not known")
 	}
 	p.loop = syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
@@ -153,7 +160,7 @@ func New(ctx context.Context, c Config) *Pods {
 			Events:   p.events,
 			Capacity: mailbox.Subscribe(append(slices.Clip(c.Capacity), n.Hardware.Changes())...),
 		},
-		Runtime: p.c.Ends.Runtime.Get, Admitted: p.Admitted.Of, PendingKill: p.endings.PendingKill,
+		Runtime: p.c.Ends.Runtime.Get, Allocated: p.allocated, Resized: p.c.Ends.Resized, PendingKill: p.endings.PendingKill,
 		Admission: traced{p.Queue, c.Trace}, Workers: p.Workers,
 		Statuses: p.Store, Tell: n.Events.Pod, SeenAll: p.Sources.SeenAll, Heard: p.heard,
 		Restarted: c.Metrics.Restarted,
@@ -167,6 +174,14 @@ func New(ctx context.Context, c Config) *Pods {
 		},
 	})
 	return p
+}
+
+// allocated returns the resources that an earlier run of the agent, or a kubelet, allocated a pod.
+func (p *Pods) allocated(uid types.UID, observed cri.Pod) *podspec.Resources {
+	if r := p.c.Queue.Store.State().Pods[uid].Resources; r != nil {
+		return r
+	}
+	return p.Admitted.Of(observed)
 }
 
 // First lists the goroutines that run from the start, and Then those that begin once running pods were adopted.
@@ -245,6 +260,9 @@ func (p *Pods) newWorkers() *podworker.Workers {
 			p.c.Metrics.Round(r)
 			if now, ok := reporter.Report(r); ok {
 				e.Probes.Follow(r.Pod, now, r.Decision.State != podworker.SyncPod)
+				if status.ResizeInProgress(&now) != nil {
+					e.Resized(r.Pod.UID)
+				}
 			}
 			if r.Ended() {
 				p.events.Put(syncloop.Of(r.Pod.UID, pod.Ended))

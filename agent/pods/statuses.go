@@ -15,7 +15,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/health"
-	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/endings"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
@@ -90,14 +89,9 @@ func NewStatuses(c StatusConfig) *Statuses {
 			failures.Over(uid)
 		}
 	}
-	k := &c.Settings.Kubelet
 	cfg := podstatus.Config{
 		ProbeAnew: c.Enabled("ChangeContainerStatusOnKubeletRestart"),
 		Node:      c.Runtime, HostIPs: c.HostIPs, Devices: c.Devices, Volumes: c.Volumes,
-		Infeasible: resize.Policies{
-			StaticCPUs:   k.CPUManagerPolicy == "static",
-			StaticMemory: k.MemoryManagerPolicy == "Static",
-		}.Infeasible,
 		Ending: func(uid types.UID) { c.Events.Put(syncloop.Of(uid, pod.Ending)) },
 		Wrote: func(change podstatus.Change) {
 			c.Metrics.Status(change)
@@ -117,6 +111,9 @@ func NewStatuses(c StatusConfig) *Statuses {
 	s.Store = podstatus.New(cfg)
 	return s
 }
+
+// Settled takes that what runs of a pod has the resources that it was allocated, or what keeps it from them.
+func (s *Statuses) Settled(uid types.UID, err error) { s.events.Put(syncloop.Settled(uid, err)) }
 
 // Known reports whether there is a pod of that UID.
 func (s *Statuses) Known(uid types.UID) bool {

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,16 +40,25 @@ type scenarioNode struct {
 func newScenarioNode(t *testing.T, agent, port string, asked *probeServer,
 	ours ...string) *scenarioNode {
 	t.Helper()
+	return newScenarioNodeWith(t, agent, port, asked, nil, ours...)
+}
+
+// newScenarioNodeWith is newScenarioNode with further settings.
+func newScenarioNodeWith(t *testing.T, agent, port string, asked *probeServer, settings map[string]any,
+	ours ...string) *scenarioNode {
+	t.Helper()
+	all := map[string]any{
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
+		"syncFrequency":    "1s", // the kubelet syncs that often
+		"registryPullQPS":  0,
+		// Other scenarios use the images that one has pulled.
+		"imagePullCredentialsVerificationPolicy": "NeverVerify",
+		"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
+		"nodeStatusUpdateFrequency": "1s",
+	}
+	maps.Copy(all, settings)
 	s := &scenarioNode{port: port, now: map[string]*v1.Pod{},
-		stops: map[string]context.CancelFunc{}, side: newSideWith(t, agent, map[string]any{
-			"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
-			"syncFrequency":    "1s", // the kubelet syncs that often
-			"registryPullQPS":  0,
-			// Other scenarios use the images that one has pulled.
-			"imagePullCredentialsVerificationPolicy": "NeverVerify",
-			"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
-			"nodeStatusUpdateFrequency": "1s",
-		}, ours...)}
+		stops: map[string]context.CancelFunc{}, side: newSideWith(t, agent, all, ours...)}
 	t.Cleanup(s.plugins.Wait)
 	s.answers = asked
 	s.Recorder = histories.New(s.plain)

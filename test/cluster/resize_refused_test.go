@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,7 +13,7 @@ import (
 
 // TestResizeIsInfeasible: a resize of a pod with exclusive CPUs is refused in the kubelet's words.
 // The pod keeps what it was admitted with, across a restart of the agent, and no other pod gets
-// that. numalet refuses every resize.
+// that.
 func TestResizeIsInfeasible(t *testing.T) {
 	reported := map[string]string{}
 	for _, agent := range agents {
@@ -48,15 +47,6 @@ func TestResizeIsInfeasible(t *testing.T) {
 				return p.Status.Phase == v1.PodFailed
 			})
 			reported[agent] += fmt.Sprintln(refused.Status.Reason) + allocatedCPU(t, s, "exclusive")
-			if agent == "numalet" {
-				s.MustRun("delete", "pods", "--all", "--timeout=1m")
-				pod("shared", "500m")
-				await(t, c, c.Namespace, "shared", runs)
-				if said := s.resize(t, "shared", `{"memory":"96Mi"}`); !strings.Contains(said,
-					"does not resize pods") {
-					t.Errorf("of more memory it says\n%s", said)
-				}
-			}
 			s.MustRun("delete", "pods", "--all", "--timeout=1m")
 		})
 	}

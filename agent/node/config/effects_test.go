@@ -157,7 +157,7 @@ func TestGatesOfClaimsAndDrivers(t *testing.T) {
 	}
 }
 
-// TestWithoutEffect: what is accepted without effect is what resizes need, what only Windows has, and what
+// TestWithoutEffect: what is accepted without effect is what some resizes need, what only Windows has, and what
 // Kubernetes itself has given up.
 func TestWithoutEffect(t *testing.T) {
 	gates, err := newGates()
@@ -171,10 +171,8 @@ func TestWithoutEffect(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"GitRepoVolumeDriver", "InPlacePodLevelResourcesVerticalScaling",
-		"InPlacePodVerticalScaling", "InPlacePodVerticalScalingExclusiveCPUs",
-		"InPlacePodVerticalScalingExclusiveMemory", "InPlacePodVerticalScalingInitContainers",
-		"InPlacePodVerticalScalingMemoryBackedVolumes",
+	want := []string{"GitRepoVolumeDriver", "InPlacePodVerticalScalingExclusiveCPUs",
+		"InPlacePodVerticalScalingExclusiveMemory", "InPlacePodVerticalScalingMemoryBackedVolumes",
 		"InPlacePodVerticalScalingSchedulerPreemption", "PodLevelResourceManagers"}
 	if !slices.Equal(got, want) {
 		t.Errorf("gates without effect:\n%q, want\n%q", got, want)

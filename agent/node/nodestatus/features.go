@@ -12,7 +12,8 @@ import (
 // this node has: those that are implemented, whose gates are on, and that the runtime takes part in.
 func DeclaredFeatures(gates featuregate.FeatureGate, runtime types.RuntimeFeatures) []string {
 	exist := []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperations",
-		"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits",
+		"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling",
+		"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
 		"UserNamespacesHostNetworkSupport", "VolumeBindMountOptions"}
 	return slices.DeleteFunc(
 		nodedeclaredfeatures.DefaultFramework.DiscoverNodeFeatures(

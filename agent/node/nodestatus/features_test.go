@@ -16,20 +16,25 @@ func TestDeclaredFeatures(t *testing.T) {
 	}{
 		"all": {runtime: types.RuntimeFeatures{MountOptions: true}, want: []string{
 			"DRANodeAllocatableResources", "DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+			"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 			"RestartAllContainersOnContainerExits", "VolumeBindMountOptions"}},
 		"user namespaces": {off: "DRANodeAllocatableResources",
 			runtime: types.RuntimeFeatures{UserNamespacesHostNetwork: true},
 			want: []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+				"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 				"RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"}},
 		"user namespaces without the gate": {off: "UserNamespacesHostNetworkSupport",
 			runtime: types.RuntimeFeatures{UserNamespacesHostNetwork: true},
 			want: []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperations",
-				"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"}},
+				"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling",
+				"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}},
 		"one is off": {off: "RestartAllContainersOnContainerExits",
 			want: []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperations",
-				"ExtendWebSocketsToKubelet"}},
+				"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling",
+				"InPlacePodVerticalScalingInitContainers"}},
 		"another": {off: "DRANodeAllocatableResources",
 			want: []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+				"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 				"RestartAllContainersOnContainerExits"}},
 	} {
 		gates := featuregate.NewFeatureGate()

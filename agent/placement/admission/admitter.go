@@ -55,6 +55,8 @@ func (a *admitter) do(ctx context.Context, e line.Effect) {
 		start(func(ctx context.Context) record.Event { return a.calls.reread(ctx, f.What) })
 	case record.Assign:
 		start(func(ctx context.Context) record.Event { return a.calls.assign(ctx, pod, f.Pod) })
+	case record.RecordResources:
+		start(func(ctx context.Context) record.Event { return a.calls.resize(ctx, pod, f.Resources) })
 	case record.DropRecord:
 		stored := a.line.Stored.Pods[pod.UID]
 		a.calls.start(ctx, pod.UID, time.Time{}, func(ctx context.Context) record.Event {
@@ -75,6 +77,8 @@ func (a *admitter) do(ctx context.Context, e line.Effect) {
 		a.reporter.Explain(pod, f)
 	case record.Say:
 		a.reporter.Say(pod, f)
+	case record.SayResize:
+		a.reporter.Resize(f)
 	case record.SayReject:
 		a.cfg.Claims.Release(pod.UID)
 		a.reporter.Reject(pod, f.Rejection)

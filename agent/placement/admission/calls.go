@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // calls runs what takes time, one goroutine for each pod.
@@ -103,6 +104,18 @@ func (c *calls) drop(ctx context.Context, stored allocation.Pod) record.Event {
 	})}
 }
 
+// resize records requests and limits as allocated to the pod.
+func (c *calls) resize(ctx context.Context, pod *v1.Pod, to podspec.Resources) record.Event {
+	put, known := c.cfg.Store.State().Pods[pod.UID]
+	if !known {
+		put = allocation.Pod{
+			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, BootID: c.cfg.BootID,
+		}
+	}
+	put.Resources = &to
+	return record.Resized{Pod: put, Err: c.cfg.Store.Commit(ctx, allocation.Change{Put: put})}
+}
+
 // assign calls Allocate for each device set without an answer, has the pod's claims prepared beside it,
 // and commits the assignment, unless the store has it already.
 func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) record.Event {
@@ -122,7 +135,7 @@ func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod
 				}
 			}))
 	}
-	reserved.Version = stored.Version
+	reserved.Version, reserved.Resources = stored.Version, stored.Resources
 	same := reflect.DeepEqual(reserved, stored) || reserved.IsEmpty() && stored.IsEmpty()
 	if err == nil && !same {
 		change := allocation.Change{

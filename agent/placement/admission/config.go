@@ -31,7 +31,9 @@ type Config struct {
 	Facts
 	Rules    topology.Rules
 	Handlers []decide.Handler // in order
-	Store    *store.Store
+	// ResizeRule says which resizes the node does not do; nil: it does all.
+	ResizeRule decide.ResizeRule
+	Store      *store.Store
 	// Plugins may know their deadlines: AllocateDeadline and PreferredDeadline.
 	Plugins Plugins
 	// Needs knows what pods cannot start without of the API server; nil: nothing.
@@ -94,7 +96,7 @@ func (c *Config) view() decide.View {
 
 func (c *Config) settings() line.Settings {
 	s := line.Settings{
-		Rules: c.Rules, Handlers: c.Handlers, BootID: c.BootID, Wait: c.Wait,
+		Rules: c.Rules, Handlers: c.Handlers, ResizeRule: c.ResizeRule, BootID: c.BootID, Wait: c.Wait,
 		Rereads: c.Reread != nil, Inquires: c.Needs != nil, Clock: time.Now,
 	}
 	if p, ok := c.Plugins.(interface {

@@ -49,6 +49,10 @@ func (q *Queue) Submit(pod *v1.Pod, adopt bool) {
 	q.inbox.Put(message{event: line.Submitted{Pod: pod, Adopt: adopt}})
 }
 
+// Resize asks for the resources of a pod that was admitted with others. What it asked for before counts no
+// more.
+func (q *Queue) Resize(pod *v1.Pod) { q.inbox.Put(message{event: line.Asked{Pod: pod}}) }
+
 // Leaving says that the pod has begun to terminate: pods may wait for what it holds. ended: it has
 // come to its end by itself. To the kubelet what such a pod holds is free, so that pods wait for it
 // that do not wait otherwise.

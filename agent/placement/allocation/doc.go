@@ -29,9 +29,6 @@
 //     which intent drops; overlaps is false and conflict empty, as pods share claims; releases names
 //     the claim, and the driver unprepares it once no pod holds it. kinds_test.go takes such a kind
 //     the whole way.
-//   - Requests and limits of a resized container: a Holding of quantities that never overlaps; its
-//     provider chooses what the spec requests and keeps what was allocated. Entry.Requests is what
-//     counts against the node.
 //
 // The kind hardware has no holdings: its total follows from devices and claims, so that hardware that
 // a driver and a device plugin both hand out has one owner.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // podRecord is the JSON form of a pod in the state file and in sandbox annotations.
@@ -16,6 +18,8 @@ type podRecord struct {
 	Name       string    `json:"name"`
 	BootID     string    `json:"bootID"`
 	Containers []Named   `json:"containers"`
+	// Resources: older agents ignore them, and count what the pod's sandbox was made for.
+	Resources *podspec.Resources `json:"resources,omitempty"`
 }
 
 // Named is a container in the state file and in its annotation. Its JSON form is an object with
@@ -27,7 +31,9 @@ type Named struct {
 
 // MarshalJSON writes the pod; the same pod always gives the same text.
 func (p Pod) MarshalJSON() ([]byte, error) {
-	out := podRecord{UID: p.UID, Namespace: p.Namespace, Name: p.Name, BootID: p.BootID}
+	out := podRecord{
+		UID: p.UID, Namespace: p.Namespace, Name: p.Name, BootID: p.BootID, Resources: p.Resources,
+	}
 	for name, c := range p.Containers {
 		if !c.IsEmpty() {
 			out.Containers = append(out.Containers, Named{name, c})
@@ -44,7 +50,7 @@ func (p *Pod) UnmarshalJSON(text []byte) error {
 		return fmt.Errorf("pod %s: %w", in.UID, err)
 	}
 	*p = Pod{
-		UID: in.UID, Namespace: in.Namespace, Name: in.Name, BootID: in.BootID,
+		UID: in.UID, Namespace: in.Namespace, Name: in.Name, BootID: in.BootID, Resources: in.Resources,
 		Containers: make(map[string]Container, len(in.Containers)),
 	}
 	for _, c := range in.Containers {

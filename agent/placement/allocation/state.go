@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // State is an immutable snapshot of everything that is assigned.
@@ -25,6 +27,9 @@ type Pod struct {
 	// boot id they are void.
 	BootID     string
 	Containers map[string]Container
+	// Resources are the requests and limits that the pod was allocated since it was admitted; nil: it has
+	// those that it was admitted with.
+	Resources *podspec.Resources
 	// Version is the version of the state that first had this; 0: it was read from a file, or is in
 	// no state.
 	Version uint64

@@ -1,16 +1,17 @@
-// Package resize knows the resources that pods were admitted with, whatever their specs ask for
-// since.
+// Package resize knows the resources that pods were allocated in earlier runs of the agent, which resizes
+// the node does, and the words for them.
 //
-// numalet does not resize pods yet. An admitted pod keeps its resources: agent/pods/pod holds them while
-// the agent runs, and each sandbox carries them for the next run of the agent. For sandboxes of a
-// kubelet, the kubelet's file of allocated pods has them; it is kept current for a kubelet that
-// takes over the node.
+// agent/pods/pod holds what a pod is allocated while the agent runs. For the next run, the store of
+// assignments has what a pod was allocated since it was admitted, and each sandbox what it was made for.
+// The kubelet's file of allocated pods has it too, and is kept current for a kubelet that takes over the
+// node.
 package resize
 
 import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,7 +25,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Annotation is on every sandbox, with the resources that its pod was admitted with.
+// Annotation is on every sandbox, with the resources that its pod had when it was made, and on every
+// container that a resize may start anew, with its own.
 const Annotation = "numalet.io/resources"
 
 // longest bounds an annotation, in bytes: some hundred containers. After a restart, a pod with more
@@ -46,7 +48,49 @@ func Describe(admitted *v1.Pod) string {
 	return string(raw)
 }
 
-// Admitted holds the admitted resources of pods that run when the agent starts.
+// DescribeContainer returns the value of Annotation for a container; empty: it needs none, as no resize
+// starts it anew.
+func DescribeContainer(c *v1.Container) string {
+	if !slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
+		return p.RestartPolicy == v1.RestartContainer
+	}) {
+		return ""
+	}
+	raw, err := json.Marshal(v1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits})
+	if err != nil {
+		return ""
+	}
+	return string(raw)
+}
+
+// Made returns the resources that a container was created with; nil: it does not say.
+func Made(c cri.Container) *v1.ResourceRequirements {
+	text := c.Annotations[Annotation]
+	if text == "" {
+		return nil
+	}
+	var r v1.ResourceRequirements
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return nil // it is not ours
+	}
+	return &r
+}
+
+// Restarts reports whether a container has to be started anew to have its resources, since these are
+// others than it was made with and its policy says so.
+func Restarts(c *v1.Container, made v1.ResourceRequirements) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
+		return p.RestartPolicy == v1.RestartContainer && differ(made, c.Resources, p.ResourceName)
+	})
+}
+
+func differ(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
+	return !equality.Semantic.DeepEqual(a.Requests[name], b.Requests[name]) ||
+		!equality.Semantic.DeepEqual(a.Limits[name], b.Limits[name])
+}
+
+// Admitted holds what a kubelet, or an earlier run of the agent, allocated pods that run when the agent
+// starts.
 type Admitted struct {
 	kubelet map[types.UID]podspec.Resources
 }
@@ -123,16 +167,13 @@ func (a Admitted) Export(active []*v1.Pod, running []cri.Pod) ([]byte, error) {
 	return json.Marshal(file{Data: string(text), Checksum: checksum.Of(string(text))})
 }
 
-// Of returns what the pod of the runtime was admitted with, by its newest sandbox, or else by a
-// kubelet's file; nil: unknown.
+// Of returns what the pod of the runtime was allocated, by the kubelet's file, or else by its newest
+// sandbox, which may be older; nil: unknown.
 func (a Admitted) Of(observed cri.Pod) *podspec.Resources {
-	if r := Recorded(observed); r != nil {
-		return r
-	}
 	if r, known := a.kubelet[observed.UID]; known && len(observed.Sandboxes) > 0 {
 		return &r
 	}
-	return nil
+	return Recorded(observed)
 }
 
 // Recorded returns the resources that the pod's newest sandbox was made for; nil: it carries none.
@@ -149,62 +190,4 @@ func Recorded(observed cri.Pod) *podspec.Resources {
 		return nil
 	}
 	return &r
-}
-
-// Policies says whether the node's CPUs and memory are exclusive to containers that ask for them.
-type Policies struct{ StaticCPUs, StaticMemory bool }
-
-// Infeasible says, if possible in the kubelet's words, why an admitted pod does not get the
-// resources that it asks for since.
-func (p Policies) Infeasible(admitted, wanted *v1.Pod) string {
-	guaranteed := podspec.QOSClass(admitted) == v1.PodQOSGuaranteed
-	switch {
-	case guaranteed && p.StaticCPUs && changes(admitted, wanted, v1.ResourceCPU):
-		return `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
-	case guaranteed && p.StaticMemory && changes(admitted, wanted, v1.ResourceMemory):
-		return `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`
-	default:
-		return "this version of numalet does not resize pods that run: delete the pod and create it " +
-			"again with these resources"
-	}
-}
-
-// Event returns the message of the event that a pod is not resized, in the kubelet's form: JSON of
-// what the pod asks for, and why it does not get it.
-func Event(wanted *v1.Pod, why string) string {
-	type container struct {
-		Name      string                  `json:"name"`
-		Resources v1.ResourceRequirements `json:"resources"`
-	}
-	said := struct {
-		InitContainers []container              `json:"initContainers,omitempty"`
-		Containers     []container              `json:"containers,omitempty"`
-		Pod            *v1.ResourceRequirements `json:"resources,omitempty"`
-		Generation     int64                    `json:"generation"`
-		Error          string                   `json:"error"`
-	}{Pod: wanted.Spec.Resources, Generation: wanted.Generation, Error: why}
-	for c, kind := range podspec.Containers(wanted) {
-		if kind == podspec.Regular {
-			said.Containers = append(said.Containers, container{c.Name, c.Resources})
-		} else {
-			said.InitContainers = append(said.InitContainers, container{c.Name, c.Resources})
-		}
-	}
-	raw, err := json.Marshal(said)
-	if err != nil {
-		return why
-	}
-	return "Pod resize Infeasible: " + string(raw)
-}
-
-// changes reports whether a container's request or limit of the resource differs.
-func changes(a, b *v1.Pod, name v1.ResourceName) bool {
-	was := podspec.ResourcesOf(a).Containers
-	for container, now := range podspec.ResourcesOf(b).Containers {
-		if !equality.Semantic.DeepEqual(was[container].Requests[name], now.Requests[name]) ||
-			!equality.Semantic.DeepEqual(was[container].Limits[name], now.Limits[name]) {
-			return true
-		}
-	}
-	return false
 }

@@ -29,7 +29,7 @@ func kubeletFile(t *testing.T, root, data string) {
 	}
 }
 
-// The newest sandbox says what its pod was admitted with, and else a kubelet's file.
+// The kubelet's file says what a pod was allocated, and else its newest sandbox.
 func TestAdmitted(t *testing.T) {
 	root := t.TempDir()
 	kubeletFile(t, root, `{"entries":{"k":{"ContainerResources":{"a":{"limits":{"cpu":"3"}}}},`+
@@ -45,7 +45,7 @@ func TestAdmitted(t *testing.T) {
 		want string
 	}{
 		"our own":          {cri.Pod{UID: "o", Sandboxes: []cri.Sandbox{own, {}}}, "8"},
-		"our own, newer":   {cri.Pod{UID: "n", Sandboxes: []cri.Sandbox{own}}, "8"},
+		"resized since":    {cri.Pod{UID: "n", Sandboxes: []cri.Sandbox{own}}, "4"},
 		"a kubelet's":      {cri.Pod{UID: "k", Sandboxes: []cri.Sandbox{{}}}, "3"},
 		"broken":           {cri.Pod{UID: "k", Sandboxes: []cri.Sandbox{broken}}, "3"},
 		"nobody's":         {cri.Pod{UID: "o", Sandboxes: []cri.Sandbox{{}, own}}, ""},
@@ -142,23 +142,85 @@ func TestDescribeHasABound(t *testing.T) {
 	}
 }
 
-func TestInfeasible(t *testing.T) {
-	static := Policies{StaticCPUs: true, StaticMemory: true}
-	shared, whole := sized("..2", "..1Gi"), sized("2", "1Gi")
-	podtest.Resources("")(whole)
+// Each rule of the kubelet says no in its words.
+func TestRules(t *testing.T) {
+	static := Rules{StaticCPUs: true, StaticMemory: true}
+	shared, whole, anew := sized("..2", "..1Gi"), sized("2", "1Gi"), sized("..2", "..1Gi")
+	podtest.Resources("cpu=3 memory=1Gi")(whole)
+	anew.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	for name, test := range map[string]struct {
-		of               Policies
-		admitted, wanted *v1.Pod
-		want             string
+		of        Rules
+		off       string // a gate
+		swaps     bool
+		has, want *v1.Pod
+		rule      string
 	}{
-		"CPUs":            {static, sized("2", "1Gi"), sized("1", "2Gi"), "CPU Manager"},
-		"memory":          {static, sized("2", "1Gi"), sized("2", "2Gi"), "Memory Manager"},
-		"not guaranteed":  {static, shared, sized("1", "2Gi"), "does not resize"},
-		"no policy":       {Policies{}, sized("2", "1Gi"), sized("1", "2Gi"), "does not resize"},
-		"the pod's alone": {static, sized("2", "1Gi"), whole, "does not resize"},
+		"CPUs":                  {of: static, has: sized("2", "1Gi"), want: sized("1", "2Gi"), rule: "guaranteed_pod_cpu_manager_static_policy"},
+		"memory":                {of: static, has: sized("2", "1Gi"), want: sized("2", "2Gi"), rule: "guaranteed_pod_memory_manager_static_policy"},
+		"not guaranteed":        {of: static, has: shared, want: sized("..1", "..2Gi")},
+		"no policy":             {has: sized("2", "1Gi"), want: sized("1", "2Gi")},
+		"the pod":               {has: sized("2", "1Gi"), want: whole},
+		"the pod, off":          {off: "InPlacePodLevelResourcesVerticalScaling", has: sized("2", "1Gi"), want: whole, rule: "plr_feature_gate_off"},
+		"swap":                  {swaps: true, has: shared, want: sized("..2", "2Gi..3Gi"), rule: "swap_limitation"},
+		"swap, the same memory": {swaps: true, has: shared, want: sized("..1", "..1Gi")},
+		"swap, started anew":    {swaps: true, has: anew, want: sized("..2", "2Gi..3Gi")},
 	} {
-		if got := test.of.Infeasible(test.admitted, test.wanted); !strings.Contains(got, test.want) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+		test.of.Enabled = func(gate string) bool { return gate != test.off }
+		test.of.Swaps = func(*v1.Pod, *v1.Container) bool { return test.swaps }
+		rule := ""
+		if no := test.of.Check(test.has, test.want); no != nil {
+			rule = no.Rule
+			if no.Reason != v1.PodReasonInfeasible || no.Message == "" {
+				t.Errorf("%s: %+v", name, no)
+			}
+		}
+		if rule != test.rule {
+			t.Errorf("%s: %q, want %q", name, rule, test.rule)
+		}
+	}
+}
+
+// A container is started anew if its policy says so of what differs from what it was made with.
+func TestRestarts(t *testing.T) {
+	c := sized("2", "1Gi").Spec.Containers[0]
+	if text := DescribeContainer(&c); text != "" {
+		t.Errorf("a container that is resized in place says %s", text)
+	}
+	c.ResizePolicy = []v1.ContainerResizePolicy{
+		{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer},
+	}
+	made := Made(cri.Container{Annotations: map[string]string{Annotation: DescribeContainer(&c)}})
+	if made == nil || Restarts(&c, *made) {
+		t.Fatalf("it was made with %v", made)
+	}
+	for cpu, want := range map[string]bool{"3 1Gi": false, "2 2Gi": true, "3 2Gi": true} {
+		amount, memory, _ := strings.Cut(cpu, " ")
+		c.Resources = sized(amount, memory).Spec.Containers[0].Resources
+		if got := Restarts(&c, *made); got != want {
+			t.Errorf("%s: %v", cpu, got)
+		}
+	}
+	for _, text := range []string{"", "{"} {
+		if got := Made(cri.Container{Annotations: map[string]string{Annotation: text}}); got != nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// The messages are the kubelet's, which clients read.
+func TestEvent(t *testing.T) {
+	pod := podtest.New("", podtest.Containers("side~ cpu=100m", "a cpu=1"))
+	for want, got := range map[string]string{
+		`Pod resize completed: {"initContainers":[{"name":"side","resources":{"limits":{"cpu":"100m"},` +
+			`"requests":{"cpu":"100m"}}}],"containers":[{"name":"a","resources":{"limits":{"cpu":"1"},` +
+			`"requests":{"cpu":"1"}}}],"generation":2}`: Event(Completed, pod, 2, ""),
+		`Pod resize error: {"containers":[{"name":"a","resources":{}}],"generation":3,"error":"why"}`: Event(
+			Failed, podtest.New("", podtest.Containers("a")), 3, "why"),
+	} {
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 }

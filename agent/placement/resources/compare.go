@@ -59,7 +59,7 @@ func compare(all []live, n *Node, now time.Time) view {
 	v := view{held: failed{pods: map[types.UID]bool{}, ids: map[string]bool{}}}
 	for _, c := range all {
 		l := lack{live: c, gaps: c.gaps(n)}
-		if len(l.gaps) == 0 {
+		if len(l.gaps) == 0 && !c.restarts() {
 			c.record.given = c.spec
 			continue
 		}
@@ -79,6 +79,9 @@ func compare(all []live, n *Node, now time.Time) view {
 // gaps lists what a container or pod lacks.
 func (c live) gaps(n *Node) []gap {
 	out := c.drift(n)
+	if c.restarts() {
+		return out
+	}
 	for _, g := range c.resized(n) {
 		if g.what != CPUQuota || c.quota == (cgroups.CPULimit{}) {
 			out = append(out, g)

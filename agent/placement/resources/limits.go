@@ -17,7 +17,8 @@ type limits struct {
 	quota  cgroups.CPULimit
 	shares int64
 	memory int64 // the limit in bytes
-	// beside holds what else follows from memory requests and limits: protection, throttling, swap.
+	// beside holds what else follows from memory requests and limits: protection, throttling, swap, the OOM
+	// score.
 	beside string
 }
 
@@ -34,7 +35,7 @@ func (c live) limits(n *Node, spec *v1.Pod) limits {
 
 func containerLimits(r *runtimeapi.LinuxContainerResources) limits {
 	return limits{cgroups.CPULimit{Quota: r.CpuQuota, Period: r.CpuPeriod}, r.CpuShares,
-		r.MemoryLimitInBytes, fmt.Sprint(r.MemorySwapLimitInBytes, r.Unified)}
+		r.MemoryLimitInBytes, fmt.Sprint(r.MemorySwapLimitInBytes, r.Unified, r.OomScoreAdj)}
 }
 
 func podLimits(r cgroups.Resources) limits {

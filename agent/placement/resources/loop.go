@@ -26,6 +26,8 @@ import (
 type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string,
 		resources *runtimeapi.ContainerResources) error
+	UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) (
+		*runtimeapi.UpdatePodSandboxResourcesResponse, error)
 }
 
 // Observer knows the pods in the runtime.
@@ -50,6 +52,9 @@ type Config struct {
 	Cgroups  Cgroups // nil: pods get no cgroups of ours, and the runtime's report counts
 	// Changed receives an element when State or Hardware changes; nil: never.
 	Changed <-chan struct{}
+	// Settled is called for a pod that was followed (Loop.Follow): what runs of it has what it was
+	// allocated, or err keeps it from that; then it is followed on. nil: nobody asks.
+	Settled func(uid types.UID, err error)
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
 	// Repaired is called when a foreign change of a cgroup was undone, Unread for each cgroup that
@@ -77,6 +82,7 @@ type Loop struct {
 	rounds    rounds
 	creations creations
 	pool      pool
+	followed  followed
 	// enforced is the state that the last round has enforced without an error.
 	enforced atomic.Pointer[allocation.State]
 
@@ -93,7 +99,7 @@ type policies struct {
 
 // New returns a loop, whose rounds Run does.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, wake: make(chan struct{}, 1)}
+	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), followed: newFollowed()}
 }
 
 // Run does a round each period, after each Wake and after each change, until ctx ends.
@@ -188,6 +194,7 @@ func (l *Loop) join(ctx context.Context) error {
 
 // enforce gives every container and pod what it lacks. The error is about CPU sets.
 func (l *Loop) enforce(ctx context.Context) error {
+	followed := l.followed.list() // before their specs are read
 	n := l.node(l.followMachine(ctx))
 	if n.hardware.CPUs != nil {
 		if err := l.creations.await(ctx, n.shared().CPUSet, l.cfg.Observer); err != nil {
@@ -200,6 +207,7 @@ func (l *Loop) enforce(ctx context.Context) error {
 	v := compare(found, &n, time.Now())
 	u := &update{node: &n, cfg: l.cfg, creations: &l.creations, reader: r, failed: v.held}
 	u.all(ctx, v.lacks)
+	l.settle(ctx, followed, found)
 	if len(u.errs.cpus)+len(u.errs.rest) > 0 {
 		l.on = policies{} // perhaps the groups above no longer have the CPUs
 	}

@@ -32,11 +32,14 @@ type world struct {
 	seen     map[types.UID]cri.Pod // as the observer has read it
 	assigned map[types.UID]allocation.Pod
 	commits  uint64 // of assigned
-	journal  []string
-	rereads  int
-	fail     func(id string) error
-	before   func() // called before each update
-	changed  chan struct{}
+	// sandboxes has what the runtime was told of sandboxes, which it refuses; settled what was said of pods.
+	sandboxes, settled []string
+	refuses            error
+	journal            []string
+	rereads            int
+	fail               func(id string) error
+	before             func() // called before each update
+	changed            chan struct{}
 
 	// With a kernel, files hold the real sets.
 	kernel   *kernel
@@ -44,6 +47,16 @@ type world struct {
 	machine  *topology.Machine
 	specs    map[types.UID]*v1.Pod // nil: no source has spoken of the pod
 	repaired int
+}
+
+func (n *world) UpdatePodSandboxResources(_ context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) (
+	*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := req.Resources
+	n.sandboxes = append(n.sandboxes, fmt.Sprintf("%s=%d:%d+%d/%d", req.PodSandboxId, r.CpuQuota, r.CpuPeriod,
+		r.CpuShares, r.MemoryLimitInBytes))
+	return nil, n.refuses
 }
 
 func (n *world) UpdateContainerResources(_ context.Context, id string,
@@ -251,6 +264,9 @@ func startNode(t *testing.T, k *kernel) (*world, *Loop) {
 		Settings: Settings{ResourceOptions: cri.ResourceOptions{Period: time.Millisecond}},
 		Pod:      n.spec, Changed: n.changed,
 		Repaired: func(Kind) { n.lock(func() { n.repaired++ }) }, Unread: func() {},
+		Settled: func(uid types.UID, err error) {
+			n.lock(func() { n.settled = append(n.settled, fmt.Sprintf("%s: %v", uid, err)) })
+		},
 	}
 	if k != nil {
 		cfg.Cgroups = k

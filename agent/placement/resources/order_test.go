@@ -99,10 +99,10 @@ func TestOrderOfAResize(t *testing.T) {
 		"containers without limits have the pod's": {"pod 2 2Gi, a - -", "pod 4 1Gi, a - -",
 			"a shares memory | pod quota shares memory | a quota"},
 		"a limit is imposed": {"a - -, b 1 1Gi", "a 1 1Gi, b 1 1Gi",
-			"a quota shares memory | pod quota shares memory | "},
+			"a quota shares memory, b memory | pod quota shares memory | "}, // b's OOM score
 		"a limit beside one that grows": {"a - 1Gi", "a 1 2Gi",
 			" | pod quota shares memory | a quota shares memory"},
-		"nobody may remove a limit": {"a 1 1Gi", "a 1 -", " |  | "},
+		"nobody may remove a limit": {"a 1 1Gi", "a 1 -", "a memory |  | "}, // its OOM score
 		"requests alone":            {"a 1 1Gi", "a 2 1Gi", " | pod quota shares | a quota shares"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Cgroups finds the cgroups of pods and containers. The runtime reports what it was told, and
@@ -93,17 +94,24 @@ func (r reader) look(ctx context.Context, c live, before, known records) live {
 	return c
 }
 
-// made returns the spec with the resources that the pod's sandbox was made for. A container or pod
-// that is seen for the first time is taken to have these: if the pod was resized since, it is given
-// its resources once more.
+// made returns the spec with the resources that the pod's sandbox was made for, and those that the container
+// itself was. A container or pod that is seen for the first time is taken to have these: if the pod was resized
+// since, it is given its resources once more.
 func made(c live) *v1.Pod {
 	if c.spec == nil {
 		return nil
 	}
-	if r := resize.Recorded(*c.pod); r != nil {
-		return r.In(c.spec)
+	r := resize.Recorded(*c.pod)
+	if own := resize.Made(c.Container); own != nil {
+		if r == nil {
+			r = new(podspec.ResourcesOf(c.spec))
+		}
+		r.Containers[c.Name] = *own
 	}
-	return c.spec
+	if r == nil {
+		return c.spec
+	}
+	return r.In(c.spec)
 }
 
 // read computes the values that a container or pod should have, and reads the kernel's.

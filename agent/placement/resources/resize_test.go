@@ -4,9 +4,13 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -184,5 +188,90 @@ func TestResizedBeforeARestart(t *testing.T) {
 		expectUpdates(t, n, "at first", "p-c=:4000+4096")
 		time.Sleep(time.Minute)
 		expectUpdates(t, n, "a minute later", "")
+	})
+}
+
+func expectSettled(t *testing.T, n *world, what string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	n.lock(func() {
+		if !slices.Equal(n.settled, want) {
+			t.Errorf("%s: said is %q, want %q", what, n.settled, want)
+		}
+		n.settled = nil
+	})
+}
+
+// What keeps a pod from its resources is told once, and that it has them; the runtime hears of the sandbox first.
+func TestFollowed(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "2", "64Mi"))
+		n.lock(func() {
+			for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
+				pod := pods["p"]
+				pod.Sandboxes = []cri.Sandbox{{ID: "s", Ready: true}, {ID: "old"}}
+				pods["p"] = pod
+			}
+		})
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		n.lock(func() { n.refuses = errors.New("not here") })
+		n.sees(pool, asking("p", "4", "64Mi"))
+		pool.Follow("p")
+		expectSettled(t, n, "the runtime refuses", "p: tell the runtime of the resources of sandbox s: not here")
+		time.Sleep(time.Minute)
+		expectSettled(t, n, "it still does")
+		n.lock(func() { n.refuses, n.sandboxes = status.Error(codes.Unimplemented, "what?"), nil })
+		time.Sleep(10 * time.Minute)
+		expectSettled(t, n, "it does not know the call", "p: <nil>")
+		expectUpdates(t, n, "then", "p-c=:4000+4096")
+		if want := []string{"s=4000:1000+4096/67108864"}; !slices.Equal(n.sandboxes, want) {
+			t.Errorf("of the sandbox it was told %q, want %q", n.sandboxes, want)
+		}
+		pool.Follow("nobody")
+		expectSettled(t, n, "of nothing that runs", "nobody: <nil>")
+	})
+}
+
+// A container whose policy says so is not changed in place, and the pod is not said to have all before another
+// one runs.
+func TestStartedAnew(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		anew := func(memory string) *v1.Pod {
+			pod := asking("p", "2", memory)
+			pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
+				{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+			return pod
+		}
+		k.podOf(n, anew("64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		n.sees(pool, anew("128Mi"))
+		pool.Follow("p")
+		expectUpdates(t, n, "it waits for another container", "")
+		k.expectPod("p", 2, "134217728")
+		var first cri.Pod
+		n.lock(func() {
+			first = n.seen["p"]
+			pod := first
+			pod.Containers = nil
+			n.seen["p"], n.real["p"] = pod, pod
+		})
+		pool.Wake()
+		expectSettled(t, n, "none runs")
+		n.lock(func() {
+			pod := first
+			pod.Containers = slices.Clone(pod.Containers)
+			pod.Containers[0].ID = "next"
+			spec := anew("128Mi")
+			pod.Containers[0].Annotations = map[string]string{
+				resize.Annotation: resize.DescribeContainer(&spec.Spec.Containers[0])}
+			n.seen["p"], n.real["p"] = pod, pod
+		})
+		pool.Wake()
+		expectSettled(t, n, "another runs", "p: <nil>")
+		expectUpdates(t, n, "which is left alone", "")
 	})
 }

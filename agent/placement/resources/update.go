@@ -98,6 +98,9 @@ func (u *update) pod(ctx context.Context, l lack) error {
 		return err
 	}
 	err = l.checkMemory("pod", want.Memory, group.MemoryUsed)
+	if err == nil {
+		err = u.sandbox(ctx, l, want)
+	}
 	if err == nil && l.lacks(CPUQuota) {
 		err = group.SetCPULimit(ctx, want.CPULimit())
 	}
@@ -113,6 +116,28 @@ func (u *update) pod(ctx context.Context, l lack) error {
 	}
 	l.record.unmoved, l.record.given = unmoved{}, l.spec
 	u.tell(ctx, l)
+	return nil
+}
+
+// sandbox tells the runtime of the pod's resources before its cgroup is changed. A runtime may refuse, and one
+// that knows no such call has nothing against it.
+func (u *update) sandbox(ctx context.Context, l lack, want cgroups.Resources) error {
+	quota := want.CPULimit()
+	for _, s := range l.pod.Sandboxes {
+		if !s.Ready {
+			continue
+		}
+		_, err := u.cfg.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: s.ID, Overhead: &runtimeapi.LinuxContainerResources{},
+			Resources: &runtimeapi.LinuxContainerResources{
+				CpuShares: int64(want.Shares), CpuQuota: quota.Quota, CpuPeriod: quota.Period,
+				MemoryLimitInBytes: want.Memory,
+			},
+		})
+		if err != nil && status.Code(err) != codes.Unimplemented && status.Code(err) != codes.NotFound {
+			return fmt.Errorf("tell the runtime of the resources of sandbox %s: %w", s.ID, err)
+		}
+	}
 	return nil
 }
 
@@ -158,6 +183,7 @@ func (u *update) resources(l lack) *runtimeapi.LinuxContainerResources {
 		case Memory:
 			r.MemoryLimitInBytes = all.MemoryLimitInBytes
 			r.MemorySwapLimitInBytes, r.Unified = all.MemorySwapLimitInBytes, all.Unified
+			r.OomScoreAdj = all.OomScoreAdj
 		}
 	}
 	return r

@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/node/addresses"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/handover"
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/placement/resources"
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/agent/storage/volume"
@@ -205,6 +206,9 @@ func (s start) containerConfig(o cri.ContainerOptions) (*runtimeapi.ContainerCon
 	}
 	if text != "" {
 		config.Annotations[handover.Annotation] = text
+	}
+	if text := resize.DescribeContainer(s.c); text != "" {
+		config.Annotations[resize.Annotation] = text
 	}
 	return config, nil
 }

@@ -42,6 +42,12 @@ const (
 	Waits EventKind = "Waits"
 	// Refused: the pod failed admission.
 	Refused EventKind = "Refused"
+	// Resized: the pod was allocated the resources of Pod, which its containers and cgroups are given now.
+	Resized EventKind = "Resized"
+	// NotResized: the pod does not get the resources that it asks for since it was admitted, for Why.
+	NotResized EventKind = "NotResized"
+	// Settled: what runs of the pod has the resources that it was allocated, or Why keeps it from them.
+	Settled EventKind = "Settled"
 	// Released: admission has nothing of the pod any more.
 	Released EventKind = "Released"
 	// Ended: nothing of the pod runs any more, and its worker keeps it so.
@@ -53,8 +59,8 @@ const (
 // Event is something that happened to a pod.
 type Event struct {
 	Kind EventKind
-	// Pod is set in the events of sources and in Orphaned, and in Admitted to the pod as it was
-	// decided on: its source may have changed it by then.
+	// Pod is set in the events of sources and in Orphaned, and in Admitted and Resized to the pod as it
+	// was decided on: its source may have changed it by then.
 	Pod *v1.Pod
 	// FromAPI is set if the pod's source is the API server.
 	FromAPI bool
@@ -64,7 +70,7 @@ type Event struct {
 	News News
 	// Heard is set in Orphaned if every source was heard.
 	Heard bool
-	// Why is set in Admitted, Waits, Refused and Killed, and in Desired if an earlier run of the agent
+	// Why is set in Admitted, Waits, Refused, NotResized, Settled and Killed, and in Desired if an earlier run of the agent
 	// was about to end the pod.
 	Why Why
 	// Grace is set with the Why of Killed and Desired: how long the containers have to exit.
@@ -85,8 +91,8 @@ type Runtime struct {
 	// Ended: by its records, or by what the API server says, the pod has ended and must not run
 	// again.
 	Ended bool
-	// Admitted holds the resources that an earlier run of the agent admitted it with; nil: unknown.
-	Admitted *podspec.Resources
+	// Allocated holds the resources that an earlier run of the agent allocated it; nil: unknown.
+	Allocated *podspec.Resources
 }
 
 // News is a change that others made to a pod's status and that the agent acts on.
@@ -107,7 +113,8 @@ type Why struct {
 	Reason, Message string
 	// OwnLimit: the node ends the pod because it exceeded a limit of its own, which is no disruption.
 	OwnLimit bool
-	// Explained is the gist of an explanation, only for the event.
+	// Explained is the gist of an explanation, only for the event; of a resize that lacks room, the reason with
+	// which a pod would be rejected.
 	Explained string
 	// Silent: only the words differ from the last report.
 	Silent bool
@@ -140,8 +147,12 @@ const (
 	Write EffectKind = "Write"
 	// Forget drops the status of the pod.
 	Forget EffectKind = "Forget"
-	// Infeasible reports that the pod does not get the resources of Wanted.
-	Infeasible EffectKind = "Infeasible"
+	// AskResize asks admission for the resources of the pod as its source has it.
+	AskResize EffectKind = "AskResize"
+	// ApplyResize has the pod's containers and cgroups given what it was allocated; Settled answers.
+	ApplyResize EffectKind = "ApplyResize"
+	// TellResize records a Kubernetes event about a resize, a warning or a normal one, with Why.
+	TellResize EffectKind = "TellResize"
 	// Tell records a Kubernetes event, a warning or a normal one, with Why.
 	Tell EffectKind = "Tell"
 	// Restarted reports that the pod begins again, desired again before it was gone.
@@ -175,6 +186,6 @@ type Effect struct {
 	// Grace is set in Terminate and Hasten if the node ends the pod; zero: the pod's own.
 	Grace   time.Duration
 	Status  StatusKind // of Write
-	Why     Why        // of Write, Tell, Terminate and Hasten
-	Warning bool       // of Tell
+	Why     Why        // of Write, Tell, TellResize, Terminate and Hasten
+	Warning bool       // of Tell and TellResize
 }

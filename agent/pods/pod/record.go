@@ -109,12 +109,12 @@ func (r Record) facts() Facts {
 	}
 }
 
-// accept returns the spec of an event, which keeps the resources that the pod was admitted with.
+// accept returns the spec of an event, which keeps the resources that the pod was allocated.
 // resized reports whether it asks for other resources than before.
 func (r Record) accept(e Event) (s Spec, resized bool) {
 	switch r.State {
 	case None, Deciding, Rejected:
-		return r.with(e.Pod, e.Runtime.Admitted)
+		return r.with(e.Pod, e.Runtime.Allocated)
 	default:
 		own := podspec.ResourcesOf(r.Pod)
 		return r.with(e.Pod, &own)

@@ -2,9 +2,20 @@ package pod
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// The kubelet's reasons of events about resizes.
+const (
+	ResizeStarted   = "ResizeStarted"
+	ResizeCompleted = "ResizeCompleted"
+	ResizeError     = "ResizeError"
 )
 
 // Step returns the record of a pod after an event, and the effects in order. An event that comes
@@ -68,6 +79,12 @@ func (s *step) take(e Event) {
 		s.admitted(e)
 	case Waits, Refused:
 		s.notAdmitted(e)
+	case Resized:
+		s.resized(e)
+	case NotResized:
+		s.notResized(e)
+	case Settled:
+		s.settled(e)
 	case Released:
 		s.released()
 	case Ended:
@@ -236,12 +253,79 @@ func (s *step) admitted(e Event) {
 	if e.Why.Reason != "" {
 		s.do(Effect{Kind: Tell, Warning: true, Why: e.Why})
 	}
-	var resized bool
-	s.Spec, resized = s.keep(e.Pod)
+	s.Spec = s.having(podspec.ResourcesOf(e.Pod), s.Shown())
+	s.resume()
 	s.run()
-	if resized {
-		s.do(Effect{Kind: Infeasible})
+	if s.Resize.InProgress {
+		s.do(Effect{Kind: ApplyResize})
 	}
+	if s.Wanted != nil {
+		s.do(Effect{Kind: AskResize})
+	}
+}
+
+// resume takes up a resize that an earlier run of the agent had begun: the pod's status says so, or does not
+// say yet what it was allocated.
+func (s *step) resume() {
+	allocated := podspec.ResourcesOf(s.Pod).Containers
+	for _, c := range slices.Concat(s.Pod.Status.InitContainerStatuses, s.Pod.Status.ContainerStatuses) {
+		if was := c.AllocatedResources; was != nil &&
+			!equality.Semantic.DeepEqual(was, allocated[c.Name].Requests) {
+			s.Resize.InProgress, s.Resize.Generation = true, s.Pod.Generation
+		}
+	}
+	for _, c := range s.Pod.Status.Conditions {
+		if c.Type == v1.PodResizeInProgress && c.Status == v1.ConditionTrue {
+			s.Resize.InProgress, s.Resize.Generation = true, c.ObservedGeneration
+			if c.Reason == v1.PodReasonError {
+				s.Resize.Error = c.Message
+			}
+		}
+	}
+}
+
+// resized takes the resources that the pod was allocated.
+func (s *step) resized(e Event) {
+	if s.State == None || s.State == Deciding || s.Orphan || !Same(s.Pod, e.Pod) {
+		return
+	}
+	s.Spec = s.having(podspec.ResourcesOf(e.Pod), s.Shown())
+	if s.State != Running {
+		s.do(Effect{Kind: Write, Status: StatusKept})
+		return
+	}
+	s.Resize.InProgress, s.Resize.Error, s.Resize.Generation = true, "", e.Pod.Generation
+	s.do(Effect{Kind: Write, Status: StatusKept})
+	s.do(Effect{Kind: TellResize, Why: Why{Reason: ResizeStarted}})
+	s.do(Effect{Kind: Run})
+	s.do(Effect{Kind: ApplyResize})
+}
+
+func (s *step) notResized(e Event) {
+	if s.State != Running || s.Wanted == nil || s.Resize.Pending == e.Why {
+		return
+	}
+	said := s.Resize.Pending.Reason == e.Why.Reason && e.Why.Silent
+	s.Resize.Pending = e.Why
+	s.do(Effect{Kind: Write, Status: StatusKept})
+	s.do(Effect{Kind: Wake})
+	if !said {
+		s.do(Effect{Kind: TellResize, Warning: true, Why: e.Why})
+	}
+}
+
+func (s *step) settled(e Event) {
+	if s.State != Running || !s.Resize.InProgress || e.Why.Message != "" && e.Why.Message == s.Resize.Error {
+		return
+	}
+	s.Resize.InProgress, s.Resize.Error = e.Why.Message != "", e.Why.Message
+	s.do(Effect{Kind: Write, Status: StatusKept})
+	s.do(Effect{Kind: Wake})
+	told := Effect{Kind: TellResize, Why: Why{Reason: ResizeCompleted}}
+	if s.Resize.InProgress {
+		told.Warning, told.Why = true, Why{Reason: ResizeError, Message: s.Resize.Error}
+	}
+	s.do(told)
 }
 
 // notAdmitted handles a pod that waits or was refused.
@@ -280,13 +364,9 @@ func (s *step) released() {
 // begin makes the record of a desired pod that has nothing under way.
 func (s *step) begin(e Event) {
 	s.Record = Record{Hold: Held, OnNode: e.Runtime.Recorded, EndedUnseen: e.Runtime.Ended}
-	var resized bool
-	s.Spec, resized = s.accept(e)
+	s.Spec, _ = s.accept(e)
 	s.State = Deciding
 	s.do(Effect{Kind: Write, Status: StatusPending})
-	if resized && !e.ends() {
-		s.do(Effect{Kind: Infeasible})
-	}
 }
 
 // follow takes another spec of the same pod.
@@ -294,8 +374,8 @@ func (s *step) follow(e Event) {
 	var resized bool
 	s.Spec, resized = s.accept(e)
 	s.do(Effect{Kind: Write, Status: StatusKept})
-	if resized {
-		s.do(Effect{Kind: Infeasible})
+	if resized && s.State == Running {
+		s.do(Effect{Kind: AskResize})
 	}
 }
 

@@ -32,9 +32,6 @@ type Config struct {
 	Devices func(types.UID) map[string][]v1.ResourceStatus
 	// Volumes returns what is known of the health of a pod's volumes; nil: it is not reported.
 	Volumes func(types.UID) map[string][]v1.VolumeHealthCondition
-	// Infeasible says why a pod does not get the resources that wanted, the same pod as its source
-	// has it, asks for. Optional.
-	Infeasible func(pod, wanted *v1.Pod) string
 	// Ending is called when an admitted pod has ended, before its final phase can be read: a reader
 	// that acts on the phase finds that the node knows of the end. It must not block, nor call the
 	// store. Optional.
@@ -46,7 +43,7 @@ type Config struct {
 
 // Change is a change of a pod's status or of its other reported facts.
 type Change struct {
-	// Pod is the pod as its source has it; it may have been admitted with other resources.
+	// Pod is the pod as its source has it; it may have been allocated other resources.
 	Pod           *v1.Pod
 	Before, After v1.PodStatus // zero: none
 	// First: nothing was found out here yet. After says that the pod is desired, or what the API
@@ -83,9 +80,6 @@ type view struct{ *table }
 
 // New returns a store without pods.
 func New(cfg Config) *Store {
-	if cfg.Infeasible == nil {
-		cfg.Infeasible = func(*v1.Pod, *v1.Pod) string { return "" }
-	}
 	if cfg.Ending == nil {
 		cfg.Ending = func(types.UID) {}
 	}
@@ -196,10 +190,11 @@ func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) 
 }
 
 func (s *Store) input(e entry) status.Input {
-	in := status.Input{Pod: e.Pod, Previous: e.status, Node: s.cfg.Node, Now: time.Now()}
-	if e.Wanted != nil {
-		in.Infeasible = s.cfg.Infeasible(e.Pod, e.Wanted)
-	}
+	in := status.Input{Pod: e.Pod, Previous: e.status, Node: s.cfg.Node, Now: time.Now(),
+		Resize: status.Resize{
+			Pending:    status.Reason{Reason: e.Resize.Pending.Reason, Message: e.Resize.Pending.Message},
+			InProgress: e.Resize.InProgress, Error: e.Resize.Error, Generation: e.Resize.Generation,
+		}}
 	if s.cfg.HostIPs != nil {
 		in.Node.HostIPs = s.cfg.HostIPs()
 	}
@@ -210,16 +205,6 @@ func (s *Store) input(e entry) status.Input {
 		in.Volumes = s.cfg.Volumes(e.Pod.UID)
 	}
 	return in
-}
-
-// Infeasible says why a pod does not get the resources that wanted asks for; empty: the status of
-// wanted, from an earlier run of the agent, says so already.
-func (s *Store) Infeasible(p, wanted *v1.Pod) string {
-	why := s.cfg.Infeasible(p, wanted)
-	if status.TellsOfResize(wanted, why) {
-		return ""
-	}
-	return why
 }
 
 // AtSource returns the spec of a pod, with the phase that its source has of it once it has ended there.
@@ -249,7 +234,7 @@ func (v view) Status(uid types.UID) v1.PodStatus {
 // specs are shared and must not be modified.
 func (v view) List() []*v1.Pod { return v.list(entry.Shown) }
 
-// Allocated is List with the resources that the pods were admitted with.
+// Allocated is List with the resources that the pods were allocated.
 func (v view) Allocated() []*v1.Pod { return v.list(func(e entry) *v1.Pod { return e.Pod }) }
 
 // Limited is List without the pods that may be active for as long as they like.

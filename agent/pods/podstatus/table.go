@@ -97,7 +97,7 @@ func (t *table) replace(before, next entry) bool {
 		t.ending(uid)
 	}
 	t.put(next)
-	if next.active() != before.active() || next.Shown() != before.Shown() ||
+	if next.active() != before.active() || next.Shown() != before.Shown() || next.Pod != before.Pod ||
 		next.status.Phase != before.status.Phase || next.Cleared != before.Cleared {
 		t.changed.Publish()
 	}

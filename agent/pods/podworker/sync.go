@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -173,8 +174,8 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	}
 }
 
-// keepRunning stops a running container whose definition changed, which a probe found dead, or which has
-// a failed device; one that has yet to succeed only for the last. A record without a hash counts as
+// keepRunning stops a running container whose definition changed, which a probe found dead, which a resize
+// starts anew, or which has a failed device; one that has yet to succeed only for the last. A record without a hash counts as
 // unchanged.
 func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	a := Action{
@@ -185,6 +186,8 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	kind, probe := failedProbe(c, p.probed[record.ID])
 	switch changed := record.From.Hash != "" && record.From.Hash != cri.ContainerHash(c); {
 	case lasts && changed:
+	case lasts && resizeRestarts(c, record):
+		a.Message = fmt.Sprintf("Container %s resize requires restart", c.Name)
 	case lasts && probe != nil:
 		a.Message, a.Again = probeFailed(p.Pod, c, kind, init)
 		if own := probe.TerminationGracePeriodSeconds; own != nil {
@@ -197,6 +200,13 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	}
 	a.Grace = StopGrace(grace)
 	p.propose(p.withHooks(a, a.IDs))
+}
+
+// resizeRestarts reports whether a container has to be started anew to have the resources that it was
+// allocated.
+func resizeRestarts(c *v1.Container, record cri.Container) bool {
+	made := resize.Made(record)
+	return made != nil && resize.Restarts(c, *made)
 }
 
 // definitionChanged says, in the kubelet's words, that a container is stopped because its spec

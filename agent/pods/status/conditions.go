@@ -43,19 +43,38 @@ func disrupted(in Input, s v1.PodStatus) (c v1.PodCondition, is bool) {
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
-		v1.PodScheduled, v1.AllContainersRestarting, v1.PodResizePending:
+		v1.PodScheduled, v1.AllContainersRestarting, v1.PodResizePending, v1.PodResizeInProgress:
 		return true
 	default:
 		return false
 	}
 }
 
-// TellsOfResize reports whether the pod's status already says that, and why, its present resize is
-// infeasible.
-func TellsOfResize(pod *v1.Pod, why string) bool {
+// TellsOfResize reports whether the pod's status already says that its present resize is pending, and why.
+func TellsOfResize(pod *v1.Pod, reason, why string) bool {
 	c := conditionOf(pod.Status, v1.PodResizePending)
-	return c != nil && c.Reason == v1.PodReasonInfeasible && c.Message == why &&
-		c.ObservedGeneration == pod.Generation
+	return c != nil && c.Reason == reason && c.Message == why && c.ObservedGeneration == pod.Generation
+}
+
+// ResizeInProgress returns the condition that a resize is being carried out; nil: none is.
+func ResizeInProgress(s *v1.PodStatus) *v1.PodCondition {
+	return conditionOf(*s, v1.PodResizeInProgress)
+}
+
+// resizing are the conditions of a pod whose resources change.
+func resizing(in Input) (out []v1.PodCondition) {
+	if why := in.Resize.Pending; why.Reason != "" {
+		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue,
+			Reason: why.Reason, Message: why.Message})
+	}
+	if in.Resize.InProgress {
+		c := v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}
+		if in.Resize.Error != "" {
+			c.Reason, c.Message = v1.PodReasonError, in.Resize.Error
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // conditions returns the conditions of a pod in this phase, which its status may not tell yet.
@@ -76,15 +95,17 @@ func conditions(in Input, s v1.PodStatus, phase v1.PodPhase) []v1.PodCondition {
 	if c, has := restartingAll(in, s); has {
 		out = append(out, c)
 	}
-	if in.Infeasible != "" && !podspec.Ended(s.Phase) {
-		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue,
-			Reason: v1.PodReasonInfeasible, Message: in.Infeasible})
+	if !podspec.Ended(s.Phase) {
+		out = append(out, resizing(in)...)
 	}
 	if c, is := disrupted(in, s); is {
 		out = append(out, c)
 	}
 	for i := range out {
 		out[i].ObservedGeneration = in.Pod.Generation
+		if out[i].Type == v1.PodResizeInProgress {
+			out[i].ObservedGeneration = in.Resize.Generation
+		}
 		out[i].LastTransitionTime = seconds(in.Now)
 		if was := conditionOf(in.Previous, out[i].Type); was != nil && was.Status == out[i].Status {
 			out[i].LastTransitionTime = was.LastTransitionTime

@@ -18,9 +18,7 @@ import (
 type Input struct {
 	Pod *v1.Pod
 	Facts
-	// Infeasible says why the pod does not get the resources that its source asks for; empty: it has
-	// them.
-	Infeasible string
+	Resize Resize
 	// Devices maps containers to the health of their devices.
 	Devices map[string][]v1.ResourceStatus
 	// Volumes maps volumes to the adverse conditions that their drivers report; those of which nothing
@@ -35,6 +33,18 @@ type Input struct {
 	Now      time.Time
 
 	derived derived
+}
+
+// Resize says how far a pod is on the way to other resources.
+type Resize struct {
+	// Pending says why the pod does not get those that its source asks for (v1.PodReasonDeferred,
+	// v1.PodReasonInfeasible); zero: it has them, or nothing was decided yet.
+	Pending Reason
+	// InProgress: what runs of the pod does not have all that it was allocated with Generation. Error says
+	// what keeps it; "": nothing.
+	InProgress bool
+	Error      string
+	Generation int64
 }
 
 // derived holds values computed once from the input.

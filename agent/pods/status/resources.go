@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -15,43 +16,51 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// tellApplied sets the container's user and resources. The resources are those of the spec that it
-// was started with; if it runs, the runtime's report takes precedence.
+// tellApplied sets the container's user and resources: those that it was allocated, and of one that runs what
+// the runtime reports. What that does not report, such as the memory request, stays as it was while a resize is
+// in progress.
 func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Container) {
 	if user := record.Applied.User; user != nil {
 		s.User = &v1.ContainerUser{Linux: user}
 	}
-	granted := c.Resources
-	if was := in.derived.was[c.Name]; was != nil && was.ContainerID == s.ContainerID &&
-		was.Resources != nil {
-		granted = *was.Resources
-		granted.Requests = was.AllocatedResources
+	s.AllocatedResources = c.Resources.Requests.DeepCopy()
+	s.Resources = applied(c.Resources, record)
+	if was := in.derived.was[c.Name]; in.Resize.InProgress && was != nil && was.ContainerID == s.ContainerID &&
+		was.Resources != nil && !sameAmounts(s.Resources, &c.Resources) {
+		granted := *was.Resources
+		if podspec.Brought(in.Pod, c.Name) != nil { // the limits of a container that runs have it in them
+			granted.Limits = c.Resources.Limits
+		}
+		s.Resources = applied(granted, record)
 	}
-	if podspec.Brought(in.Pod, c.Name) != nil { // the limits of a container that runs have it in them
-		granted.Limits = c.Resources.Limits
-	}
-	s.AllocatedResources = granted.Requests.DeepCopy()
-	s.Resources = &v1.ResourceRequirements{
-		Limits: granted.Limits.DeepCopy(), Requests: granted.Requests.DeepCopy(),
-		Claims: slices.Clone(c.Resources.Claims),
-	}
+	s.Resources.Claims = slices.Clone(c.Resources.Claims)
+}
+
+// applied returns the resources with those in their place that the runtime reports of a container that runs.
+func applied(granted v1.ResourceRequirements, record cri.Container) *v1.ResourceRequirements {
+	s := &v1.ResourceRequirements{Limits: granted.Limits.DeepCopy(), Requests: granted.Requests.DeepCopy()}
 	if record.State != cri.ContainerRunning {
-		return
+		return s
 	}
 	a := record.Applied
 	if m := cgroups.MilliCPU(a.Shares); a.Shares > cgroups.MinShares {
-		correct(s.Resources.Requests, v1.ResourceCPU, resource.NewMilliQuantity(m, resource.DecimalSI))
+		correct(s.Requests, v1.ResourceCPU, resource.NewMilliQuantity(m, resource.DecimalSI))
 	}
 	if least := cgroups.MinQuota.Microseconds(); a.Quota > least {
 		period := cmp.Or(a.Period, cgroups.DefaultPeriod.Microseconds())
-		correct(s.Resources.Limits, v1.ResourceCPU,
+		correct(s.Limits, v1.ResourceCPU,
 			resource.NewMilliQuantity(a.Quota*int64(time.Second/time.Millisecond)/period,
 				resource.DecimalSI))
 	}
 	if a.Memory > 0 {
-		correct(s.Resources.Limits, v1.ResourceMemory,
+		correct(s.Limits, v1.ResourceMemory,
 			resource.NewQuantity(a.Memory, resource.BinarySI))
 	}
+	return s
+}
+
+func sameAmounts(a, b *v1.ResourceRequirements) bool {
+	return equality.Semantic.DeepEqual(a.Requests, b.Requests) && equality.Semantic.DeepEqual(a.Limits, b.Limits)
 }
 
 // correct replaces an amount that differs, or adds a missing one: a container with limits, or

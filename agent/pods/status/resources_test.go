@@ -23,8 +23,8 @@ func text(l v1.ResourceList) string {
 	return fmt.Sprint(out)[len("map"):]
 }
 
-// TestResources: a container has the resources it was started with until its next start, and runs
-// with those that the runtime reports.
+// TestResources: a container was allocated those of the spec, and runs with those that the runtime reports. What
+// that does not tell stays as it was until a resize is over.
 func TestResources(t *testing.T) {
 	const small = "cpu=250m..500m memory=32Mi..64Mi gpu=1"
 	had := podtest.Requirements(small)
@@ -54,8 +54,8 @@ func TestResources(t *testing.T) {
 		"below what the kernel can do": {"cpu=1m..5m", cri.ContainerRunning,
 			cri.Applied{Shares: 2, Quota: 1000, Period: 100_000}, nil,
 			"[cpu:1m]", "[cpu:1m]", "[cpu:5m]"},
-		"the spec was changed": {"cpu=3..4", cri.ContainerRunning, exact, told,
-			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
+		"being resized": {"cpu=3..4 memory=64Mi gpu=1", cri.ContainerRunning, exact, told,
+			"[cpu:3 example.com/gpu:1 memory:64Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
 			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
 		"with a limit of the pod": {"memory=32Mi.. cpu=..500m", cri.ContainerRunning, exact, nil,
 			"[memory:32Mi]", "[cpu:250m memory:32Mi]", "[cpu:500m memory:64Mi]"},
@@ -68,6 +68,7 @@ func TestResources(t *testing.T) {
 				{ID: "1", Name: "main", State: test.state, Applied: test.applied}}
 			if test.was != nil {
 				in.Previous.ContainerStatuses = []v1.ContainerStatus{*test.was}
+				in.Resize.InProgress = true
 			}
 			status := Generate(in)
 			if diff := cmp.Diff(podtest.New("", podtest.Containers("main "+test.spec)), in.Pod); diff != "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/pods/status"
 )
 
 // carryOut carries out an effect. It never blocks.
@@ -39,10 +40,12 @@ func (l *Loop) carryOut(ctx context.Context, f pod.Effect) {
 		l.cfg.Statuses.Write(f)
 	case pod.Forget:
 		l.cfg.Statuses.Forget(f.Pod.UID)
-	case pod.Infeasible:
-		if why := l.cfg.Statuses.Infeasible(f.Pod, f.Wanted); why != "" {
-			l.cfg.Tell(f.Wanted, v1.EventTypeWarning, "ResizeInfeasible", resize.Event(f.Wanted, why))
-		}
+	case pod.AskResize:
+		l.cfg.Admission.Resize(f.Shown())
+	case pod.ApplyResize:
+		l.cfg.Resized(f.Pod.UID)
+	case pod.TellResize:
+		l.tellResize(f)
 	case pod.Tell:
 		eventType := v1.EventTypeNormal
 		if f.Warning {
@@ -53,6 +56,30 @@ func (l *Loop) carryOut(ctx context.Context, f pod.Effect) {
 		l.cfg.Restarted(f.Pod)
 	default:
 		panic(fmt.Sprintf("syncloop: effect %q", f.Kind))
+	}
+}
+
+// tellResize records an event about a resize. What the pod's status says already, from an earlier run of the
+// agent, is no news.
+func (l *Loop) tellResize(f pod.Effect) {
+	eventType := v1.EventTypeNormal
+	if f.Warning {
+		eventType = v1.EventTypeWarning
+	}
+	say := func(reason, what string, p *v1.Pod, generation int64) {
+		l.cfg.Tell(p, eventType, reason, resize.Event(what, p, generation, f.Why.Message))
+	}
+	switch f.Why.Reason {
+	case v1.PodReasonDeferred, v1.PodReasonInfeasible:
+		if !status.TellsOfResize(f.Wanted, f.Why.Reason, f.Why.Message) {
+			say("Resize"+f.Why.Reason, "Pod resize "+cmp.Or(f.Why.Explained, f.Why.Reason), f.Wanted, f.Wanted.Generation)
+		}
+	case pod.ResizeStarted:
+		say(f.Why.Reason, resize.Started, f.Pod, f.Resize.Generation)
+	case pod.ResizeCompleted:
+		say(f.Why.Reason, resize.Completed, f.Pod, f.Resize.Generation)
+	case pod.ResizeError:
+		say(f.Why.Reason, resize.Failed, f.Pod, f.Resize.Generation)
 	}
 }
 

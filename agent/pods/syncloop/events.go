@@ -59,7 +59,7 @@ func (l *Loop) observed(uid types.UID) pod.Runtime {
 func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
 	observed, _ := l.cfg.Runtime(p.UID)
 	r := l.observed(p.UID)
-	r.Admitted = l.cfg.Admitted(observed)
+	r.Allocated = l.cfg.Allocated(p.UID, observed)
 	r.Ended = podspec.Ended(p.Status.Phase) ||
 		podspec.Ended(status.Phase(p, status.Facts{Observed: observed}))
 	return r
@@ -83,6 +83,10 @@ func (l *Loop) decided(ctx context.Context, r report.Result) {
 	case decide.Reject:
 		e.Kind = pod.Refused
 		log.Info("Pod rejected", logged(r)...)
+	case decide.Resized:
+		e.Kind = pod.Resized
+	case decide.NotResized:
+		e.Kind, e.Why.Silent = pod.NotResized, r.Reworded
 	case decide.Released:
 		e.Kind = pod.Released
 	default:

@@ -25,6 +25,7 @@ import (
 // Admission decides on pods; *admission.Queue implements it. No method blocks.
 type Admission interface {
 	Submit(pod *v1.Pod, adopt bool)
+	Resize(pod *v1.Pod)
 	Leaving(uid types.UID, ended bool)
 	Release(uid types.UID)
 	Poke()
@@ -62,6 +63,15 @@ func Killed(uid types.UID, why pod.Why, grace time.Duration) Event {
 	return Event{uid, pod.Event{Kind: pod.Killed, Why: why, Grace: grace}}
 }
 
+// Settled says that what runs of a pod has the resources that it was allocated, or what keeps it from them.
+func Settled(uid types.UID, err error) Event {
+	e := Of(uid, pod.Settled)
+	if err != nil {
+		e.Why.Message = err.Error()
+	}
+	return e
+}
+
 // Orphaned says that something of a pod was found on the node.
 func Orphaned(p *v1.Pod) Event {
 	return Event{UID: p.UID, Event: pod.Event{Kind: pod.Orphaned, Pod: p}}
@@ -72,9 +82,12 @@ type Config struct {
 	Inputs Inputs
 	// Runtime returns the newest observation of a pod.
 	Runtime func(types.UID) (cri.Pod, bool)
-	// Admitted returns the resources that an earlier run of the agent admitted a pod of the runtime
-	// with; nil: unknown. A nil function knows of none.
-	Admitted func(cri.Pod) *podspec.Resources
+	// Allocated returns the resources that an earlier run of the agent allocated a pod, which the runtime
+	// has like this; nil: unknown. A nil function knows of none.
+	Allocated func(types.UID, cri.Pod) *podspec.Resources
+	// Resized is called for a pod that was allocated other resources, and must have an event pod.Settled
+	// follow. Optional.
+	Resized func(types.UID)
 	// PendingKill returns why and within which grace period an earlier run of the agent was about to
 	// end a pod; ok is false if it was not. A nil function knows of none.
 	PendingKill func(*v1.Pod) (why pod.Why, grace time.Duration, ok bool)
@@ -106,8 +119,11 @@ type Loop struct {
 
 // New returns a loop that knows no pods yet.
 func New(cfg Config) *Loop {
-	if cfg.Admitted == nil {
-		cfg.Admitted = func(cri.Pod) *podspec.Resources { return nil }
+	if cfg.Allocated == nil {
+		cfg.Allocated = func(types.UID, cri.Pod) *podspec.Resources { return nil }
+	}
+	if cfg.Resized == nil {
+		cfg.Resized = func(types.UID) {}
 	}
 	if cfg.PendingKill == nil {
 		cfg.PendingKill = func(*v1.Pod) (pod.Why, time.Duration, bool) { return pod.Why{}, 0, false }

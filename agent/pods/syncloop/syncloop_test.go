@@ -34,6 +34,7 @@ func (n *notes) Leaving(uid types.UID, ended bool) {
 }
 
 func (n *notes) Release(uid types.UID) { n.note("release %s", uid) }
+func (n *notes) Resize(p *v1.Pod)      { n.note("resize %s", p.UID) }
 func (n *notes) Poke()                 { n.note("poke") }
 func (n *notes) Wake(uid types.UID)    { n.note("wake %s", uid) }
 

@@ -70,8 +70,10 @@ type Rules struct {
 // Rejected counts a pod that is rejected for such a reason, and not for lack of a counted resource.
 func (m *Metrics) Rejected(reason string) { m.pods.rejected(reason, "") }
 
-// Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
+// Decided counts a pod that was admitted or rejected, once, however often placing it was tried, and a resize
+// that the node does not do.
 func (m *Metrics) Decided(r report.Result) {
+	m.resizes.refused(r)
 	if r.Outcome == decide.Reject {
 		m.pods.rejected(r.Reason, r.Short)
 	}

@@ -35,6 +35,7 @@ type Metrics struct {
 	memory    attempts
 	placement placedMetrics
 	alignment alignment
+	resizes   resizes
 	volumes   *volumeMetrics
 }
 
@@ -59,6 +60,7 @@ func New(c Config) (*Metrics, error) {
 		memory:    newMemoryMetrics(&s),
 		placement: newPlacedMetrics(&s),
 		alignment: newAlignment(&s, c.Rules),
+		resizes:   newResizes(&s),
 		Cgroups:   newCgroupMetrics(&s),
 		volumes:   newVolumeMetrics(&s),
 	}

@@ -78,6 +78,7 @@ func newStarts(s *metric.Set) *starts {
 func (m *Metrics) Status(c podstatus.Change) {
 	m.starts.status(c, time.Now())
 	countEnds(m.ends, c)
+	m.resizes.status(c)
 }
 
 func (s *starts) status(c podstatus.Change, now time.Time) {

@@ -19,8 +19,6 @@ var statusDifferences = []difference{
 var nodeDifferences = []difference{
 	{where: `\.daemonEndpoints\.kubeletEndpoint\.Port`, why: "each node here has its own"},
 	{where: `\.nodeInfo\.kubeletVersion`, why: "it says that it is numalet"},
-	{where: `\.declaredFeatures\[InPlacePod(LevelResources|VerticalScalingInitContainers).*\]`,
-		why: "pods that run are not resized yet"},
 	{where: `\.(capacity|allocatable)\.ephemeral-storage`, sometimes: true,
 		why: "the same amount is written another way, and what is free changes"},
 }
@@ -45,7 +43,7 @@ var metricDifferences = []difference{
 		why: "of an API server's parts, which the kubelet links and does not use"},
 	{where: `/metrics (numalet_.*|kubelet_cpu_manager_allocation_per_numa|kubelet_metrics_provider)`,
 		why: "numalet's own, and two of the kubelet's that it has under other settings"},
-	{where: `/metrics kubelet_(pod_in_progress_resizes|pod_level_resources_admission).*`,
+	{where: `/metrics kubelet_pod_level_resources_admission.*`,
 		why: "of what is not there yet"},
 	{where: `/metrics kubelet_orphan_pod_.*`,
 		why: "a pod that nobody desires ends as all others"},

@@ -63,7 +63,21 @@ func (t *track) fieldsOfContainer(at string, c v1.ContainerStatus, out map[strin
 	out[at+"ready"] = attempt + fmt.Sprint(c.Ready)
 	out[at+"started"] = attempt + started
 	out[at+"restarts"] = fmt.Sprint(c.RestartCount)
+	out[at+"allocated"] = amounts(c.AllocatedResources)
+	if r := c.Resources; r != nil {
+		out[at+"resources"] = attempt + "requests " + amounts(r.Requests) + ", limits " + amounts(r.Limits)
+	}
 	out[at+"id"] = attempt + t.number(at+"id of "+attempt, c.ContainerID)
+}
+
+// amounts formats a list of resources.
+func amounts(of v1.ResourceList) string {
+	var out []string
+	for name, q := range of {
+		out = append(out, string(name)+" "+q.String())
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
 }
 
 // isBeingMade has the reasons of containers that are being created: numalet also says what they

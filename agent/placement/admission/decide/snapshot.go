@@ -20,9 +20,12 @@ type Snapshot struct {
 	View
 	Rules    topology.Rules
 	Handlers []Handler
-	Ledger   allocation.Ledger
-	// Ahead sums the requests of the claims of the pods that came before.
-	Ahead v1.ResourceList
+	// ResizeRule is the node's; nil: only room counts.
+	ResizeRule ResizeRule
+	Ledger     allocation.Ledger
+	// Ahead sums the requests of the claims of the pods that came before, and Growth what resizes wait
+	// for that came before.
+	Ahead, Growth v1.ResourceList
 	// Patient: a pod that lacks something may wait for it.
 	Patient bool
 	// Endless: a pod that is not patient waits for its resource claims all the same, without end and
@@ -72,7 +75,8 @@ func (s *Snapshot) Now(r *Request) allocation.Room {
 	room := s.roomFor(r, o)
 	room.ClaimHolder = s.claimHolder(r, false)
 	room.Others = []v1.ResourceList{
-		o.Requests[allocation.Held], greater(o.Requests[allocation.Terminating], s.Ahead),
+		o.Requests[allocation.Held],
+		Greater(o.Requests[allocation.Terminating], allocation.AddRequests(s.Ahead, s.Growth)),
 	}
 	if r.Runs {
 		room.Keep = allocation.KeepAll
@@ -87,7 +91,7 @@ func (s *Snapshot) Later(r *Request) allocation.Room {
 	room := s.roomFor(r, o)
 	room.ClaimHolder = s.claimHolder(r, true)
 	room.Others = []v1.ResourceList{
-		o.Requests[allocation.Held], o.Requests[allocation.Claimed],
+		o.Requests[allocation.Held], o.Requests[allocation.Claimed], s.Growth,
 	}
 	if r.Claimed && r.Own.IsEmpty() {
 		room.Own, room.Keep = r.Claim, allocation.KeepWhole
@@ -132,8 +136,8 @@ func (s *Snapshot) advertisedFor(r *Request) v1.ResourceList {
 	return s.Advertised
 }
 
-// greater returns the greater amount of each resource.
-func greater(a, b v1.ResourceList) v1.ResourceList {
+// Greater returns the greater amount of each resource.
+func Greater(a, b v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	maps.Copy(out, a)
 	for name, quantity := range b {

@@ -18,6 +18,8 @@ type changes struct {
 	poked bool
 	// freed: something was given back, held or claimed.
 	freed bool
+	// leaves: a pod has begun to end, and resizes may have room when it is gone.
+	leaves bool
 	// stays: a pod that only the store knew of is desired, and will not give back what it holds.
 	stays bool
 	// statusKnown: the node's status is known now.
@@ -52,6 +54,7 @@ func (l *Line) requeue(now time.Time) (found bool) {
 	if w.machine {
 		found = l.recheck()
 	}
+	resizes{l}.decide(w.freed || w.machine || w.leaves, now)
 	for _, e := range l.Order {
 		concerned, expired := w.concerned(e), e.Waited(now) >= l.Wait
 		switch {

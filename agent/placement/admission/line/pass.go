@@ -25,7 +25,8 @@ type Pass struct {
 	// could start.
 	withoutLater, withoutReleasing, withoutAsked partial
 
-	slots slots
+	slots    slots
+	promised promises
 	// displaced: the pods behind look for a place again.
 	displaced bool
 }
@@ -34,7 +35,8 @@ type Pass struct {
 type current struct {
 	at      int // its place in the order of arrival
 	request decide.Request
-	patient bool // it may wait for what it lacks
+	patient bool      // it may wait for what it lacks
+	since   time.Time // it came
 	// has are the devices that it claims, or of its place, by resource.
 	has allocation.DeviceIDs
 	// wanted has its resources; contested lists those whose plugins have a preference; hasAny: it has some of these.
@@ -53,7 +55,7 @@ type Verdict struct {
 // NewPass returns a pass through the pods that has not begun.
 func NewPass(of *Line, now time.Time) *Pass {
 	return &Pass{
-		Line: of, now: now,
+		Line: of, now: now, promised: resizes{of}.promised(),
 		withoutLater: partial{out: func(of *Pods, e *Entry, passed bool) bool {
 			_, recorded := of.Stored.Pods[e.Pod.UID]
 			return e.Claims() && !recorded && !passed
@@ -95,7 +97,7 @@ func (p *Pass) take(e *Entry, at int) {
 // currentOf returns what the pass has to know of the pod at this place.
 func (p *Pass) currentOf(e *Entry, at int) current {
 	t := current{
-		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.Wait,
+		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.Wait, since: e.Tries.Since,
 		wanted: e.Least, contested: p.View.Contested(e.Demand),
 	}
 	if e.Has.Kind != record.Assigned {
@@ -148,6 +150,7 @@ func (p *Pass) attempt(e *Entry) {
 func (p *Pass) beside(ledger allocation.Ledger) decide.Snapshot {
 	s := p.Snapshot(p.View, ledger)
 	s.Ahead, s.Patient = p.ahead, p.patient
+	s.Growth = p.promised.to(p.since)
 	return s
 }
 

@@ -29,6 +29,8 @@ type (
 		Pod   *v1.Pod
 		Adopt bool
 	}
+	// Asked: the source of a pod that was admitted asks for other resources now, or for the same again.
+	Asked struct{ Pod *v1.Pod }
 	// Left: the pod has begun to terminate; Ended: by itself.
 	Left struct {
 		UID   types.UID
@@ -95,6 +97,10 @@ func (l *Line) Step(e Event) []Effect {
 		l.changes.poked = true
 	case Submitted:
 		l.submitted(e)
+	case Asked:
+		if pod := l.Find(e.Pod.UID); pod != nil && !pod.State.Goes() {
+			l.tell(pod, record.Asked{Demand: l.demandOf(e.Pod)})
+		}
 	case Left:
 		if pod := l.Find(e.UID); pod != nil {
 			l.tell(pod, record.Left{Ended: e.Ended})
@@ -120,6 +126,9 @@ func (l *Line) tell(e *Entry, ev record.Event) {
 		Held: l.repeats.Until(record.OwnerOf(e.Pod), now), Slow: l.slow,
 	})
 	l.Set(e, next)
+	if _, is := ev.(record.Left); is {
+		l.changes.leaves = true
+	}
 	for _, f := range effects {
 		l.do(e, f)
 	}
@@ -179,7 +188,9 @@ func (l *Line) submitted(in Submitted) {
 	switch {
 	case e == nil:
 		held, stored := l.Stored.Pods[in.Pod.UID]
-		l.changes.stays = l.changes.stays || stored
+		if stored {
+			l.stays(held)
+		}
 		e = &Entry{Record: record.Record{
 			Demand: l.demandOf(in.Pod), Tries: record.Tries{Since: l.Clock()}, Runs: in.Adopt && !l.isVoid(held),
 		}}
@@ -193,6 +204,18 @@ func (l *Line) submitted(in Submitted) {
 	default:
 		l.followClaims(e)
 		l.tell(e, record.Resubmitted{Demand: l.demandOf(in.Pod), Planned: l.demandOf(e.Planned(in.Pod))})
+	}
+}
+
+// stays takes note that a pod is desired that only the store knew, and that pods took for one that will give
+// back what it holds. They look for another place.
+func (l *Line) stays(held allocation.Pod) {
+	l.changes.stays = true
+	has := allocation.HoldingsOf(held).With(allocation.Memory(nil))
+	for _, o := range l.Order {
+		if o.Claims() && allocation.HoldingsOf(o.Has.Pod).Overlaps(has) {
+			l.Set(o, o.Displaced(true))
+		}
 	}
 }
 
@@ -256,6 +279,9 @@ func (l *Line) answered(in Answered) {
 func (l *Line) tick() {
 	now := l.Clock()
 	for _, e := range slices.Clone(l.Order) {
+		if e.Resizes() && e.Resize.Promised && e.Resize.Over(now, l.Wait) {
+			l.tell(e, record.Changed{})
+		}
 		if due := e.Tries.Due; !due.IsZero() && !now.Before(due) {
 			cause, words := l.words(e)
 			l.tell(e, record.Late{Cause: cause, Words: words})
@@ -281,6 +307,12 @@ func (l *Line) Next() (next time.Time, ok bool) {
 		}
 		if !e.Tries.Due.IsZero() {
 			sooner(e.Tries.Due)
+		}
+		if again := e.Resize.Retry; e.Resizes() && !again.IsZero() {
+			sooner(again)
+		}
+		if e.Resizes() && e.Resize.Promised {
+			sooner(e.Resize.Since.Add(l.Wait))
 		}
 	}
 	return next, ok

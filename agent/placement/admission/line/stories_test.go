@@ -112,6 +112,7 @@ var verbs = map[string]func(w *world, words []string){
 			w.step(Left{UID: types.UID(name)})
 		})
 	},
+	"resize": func(w *world, a []string) { w.resize(a[0], strings.Join(a[1:], " ")) }, // POD AMOUNTS
 	"leaves": func(w *world, a []string) { w.step(Left{UID: types.UID(a[0]), Ended: a[1] == "ended"}) },
 	"gone":   func(w *world, a []string) { w.step(Gone{UID: types.UID(a[0])}) },
 	"back":   func(w *world, a []string) { w.back(types.UID(a[0]), given(a[1:]), nil) }, // POD [IDS]

@@ -25,6 +25,14 @@ const chooser = "chooser"
 // submit has a pod come, with one container of these amounts. Other words are in wordOf, or "runs": its sandbox
 // is alive.
 func (w *world) submit(name, text string) {
+	w.step(Submitted{Pod: w.pod(name, text), Adopt: slices.Contains(strings.Fields(text), "runs")})
+}
+
+// resize has a pod that was admitted ask for other amounts.
+func (w *world) resize(name, text string) { w.step(Asked{Pod: w.pod(name, text)}) }
+
+// pod returns a pod of such a text. One that has resources recorded has these, as after a restart.
+func (w *world) pod(name, text string) *v1.Pod {
 	words := strings.Fields(text)
 	amounts := slices.DeleteFunc(slices.Clone(words), func(word string) bool {
 		return word == "runs" || wordOf(word) != nil
@@ -37,7 +45,7 @@ func (w *world) submit(name, text string) {
 	for _, word := range words {
 		options = append(options, wordOf(word))
 	}
-	w.step(Submitted{Pod: podtest.New(name, options...), Adopt: slices.Contains(words, "runs")})
+	return podtest.New(name, options...)
 }
 
 // wordOf returns what a word makes of a pod; nil: it is another word.
@@ -88,6 +96,18 @@ func (w *world) claim(pod types.UID, how, uuid string) {
 	w.step(Poked{})
 }
 
+// amountsOf writes requests, but those that are one of each pod.
+func amountsOf(of v1.ResourceList) string {
+	var out []string
+	for name, q := range of {
+		if name != v1.ResourcePods {
+			out = append(out, string(name)+" "+q.String())
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
 // shown writes the pods in the order of arrival, each with its state and what it has.
 func (w *world) shown() (lines []string) {
 	for _, e := range w.Order {
@@ -105,6 +125,12 @@ func (w *world) shown() (lines []string) {
 				ids := held.Devices()[name].UnsortedList()
 				slices.SortFunc(ids, devicemanager.CompareIDs)
 				line += " " + strings.TrimPrefix(name, "example.com/") + " " + strings.Join(ids, ",")
+			}
+		}
+		if wanted := e.Resize.Wanted; wanted != nil {
+			line += ", wants " + amountsOf(wanted.Requests)
+			if e.Resize.Promised {
+				line += ", promised"
 			}
 		}
 		lines = append(lines, line)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -68,8 +70,13 @@ func TestWalk(t *testing.T) {
 		return
 	}
 	t.Logf("%d steps in %v: %v", steps, time.Since(began).Round(time.Millisecond), seen)
+	for _, what := range []string{"resize granted", "resize deferred", "resize infeasible"} {
+		if seen[what] == 0 {
+			t.Errorf("no walk has come to a %s", what)
+		}
+	}
 	for _, state := range []record.State{record.Asking, record.Inquiring, record.Behind, record.Allocating, record.Waiting,
-		record.PendingRelease, record.Retrying, record.Deferred, record.HeldBack, record.Admitted, record.Rejected, record.Finishing,
+		record.PendingRelease, record.Retrying, record.Deferred, record.HeldBack, record.Admitted, record.Resizing, record.Rejected, record.Finishing,
 		record.Canceling, record.Unreleased} {
 		if seen[state.String()] == 0 {
 			t.Errorf("no walk has come to a pod that is %s", state)
@@ -100,7 +107,13 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		world: newWorld(t, wait), r: rand.New(rand.NewPCG(seed, 7)), seed: seed, seen: map[string]int{},
 		claims: walkHasClaims(seed), claimLacks: map[types.UID]claim.Lack{}, texts: map[types.UID]string{},
 	}
+	w.sized = func(what string, granted types.UID) {
+		if w.seen[what]++; granted != "" {
+			w.granted(granted)
+		}
+	}
 	w.follow()
+	w.play("machine memory=10Gi")
 	w.play("node gpu 6 prefers")
 	w.play("node nic 4" + []string{" prefers", ""}[seed%2])
 	return w
@@ -159,6 +172,8 @@ func (w *walk) move() {
 			}
 		}
 		w.plays("gone %s", uid)
+	case n < 82:
+		w.resizes()
 	case n < 84:
 		w.plays("lacks %s %s", w.one(), []string{"?", "a secret"}[w.r.IntN(2)])
 	case n < 87:
@@ -207,6 +222,9 @@ func (w *walk) comes() {
 			words = append(words, fmt.Sprintf("%s=%d", wanted.resource, n))
 		}
 	}
+	if n := w.r.IntN(4); n > 0 && !strings.HasPrefix(strings.Join(words, " "), "cpu=") {
+		words = append(words, fmt.Sprintf("memory=%dGi", n))
+	}
 	if w.claims && w.r.IntN(3) == 0 {
 		words = append(words, "claims")
 	}
@@ -221,6 +239,20 @@ func (w *walk) comes() {
 	}
 	w.texts[types.UID(name)] = strings.Join(words, " ")
 	w.plays("submit %s %s", name, strings.Join(words, " "))
+}
+
+// resizes has a pod ask for more or less memory than it has, or for what it has.
+func (w *walk) resizes() {
+	uid := w.one()
+	text, known := w.texts[uid]
+	if !known {
+		return
+	}
+	next := regexp.MustCompile(`memory=\d`).ReplaceAllString(text, fmt.Sprint("memory=", 1+w.r.IntN(5)))
+	if strings.HasPrefix(text, "cpu=") { // which is infeasible
+		next = regexp.MustCompile(`cpu=\d`).ReplaceAllString(text, "cpu=1")
+	}
+	w.plays("resize %s %s", uid, next)
 }
 
 // returns has a call return: mostly with what was wanted.
@@ -249,6 +281,14 @@ func (w *walk) returns() {
 			w.lacks[uid] = decide.Lack{Why: "no secret"}
 		}
 		w.plays("back %s", uid)
+	case record.RecordResources:
+		if w.r.IntN(6) == 0 {
+			w.plays("fails %s disk", uid)
+			return
+		}
+		w.plays("back %s", uid)
+		amounts := f.Resources.Containers["main"].Limits
+		w.texts[uid] = regexp.MustCompile(`memory=\d\w*`).ReplaceAllString(w.texts[uid], "memory="+amounts.Memory().String())
 	case record.Assign, record.DropRecord:
 		if w.r.IntN(6) == 0 {
 			w.plays("fails %s %s", uid, how)
@@ -296,6 +336,7 @@ func (w *walk) check() {
 			w.t.Errorf("%s is not decided on", uid)
 		}
 		w.checkClaims(e)
+		w.checkResize(e)
 		entry, _ := w.Ledger.Get(uid)
 		if w.step%8 == 0 { // it takes as long as the step
 			if want := e.Accounted(w.state.Pods[uid]); !reflect.DeepEqual(entry, want) {
@@ -322,6 +363,40 @@ func (w *walk) check() {
 		}
 	}
 	w.promised(devices)
+}
+
+// checkResize checks that no resize waits without end, and none that has room.
+func (w *walk) checkResize(e *Entry) {
+	if !e.Resizes() {
+		return
+	}
+	z, again := e.Resize, e.Resize.Retry
+	next, ok := w.Next()
+	switch {
+	case z.Due:
+		w.t.Errorf("the resize of %s is not decided on", e.Pod.UID)
+	case z.Promised && w.Wait <= 0:
+		w.t.Errorf("a resize of %s is promised where pods do not wait", e.Pod.UID)
+	case z.Promised && (!ok || next.After(z.Since.Add(w.Wait))), !again.IsZero() && (!ok || next.After(again)):
+		w.t.Errorf("the resize of %s is due later than %v", e.Pod.UID, next)
+	}
+	if !again.IsZero() || len(resizes{w.Line}.claims()) > 0 || slices.ContainsFunc(w.Order, func(o *Entry) bool { return o != e && o.Resizes() }) {
+		return
+	}
+	s := w.Snapshot(w.View, w.Ledger)
+	if d := s.Resize(e.Pod.UID, &e.Demand, z.Wanted); d.Reason == "" {
+		w.t.Errorf("the resize of %s has room", e.Pod.UID)
+	}
+}
+
+// granted checks that what grows has room, beside all that pods have.
+func (w *walk) granted(resized types.UID) {
+	total := allocation.AddRequests(w.Ledger.Requests(allocation.Held), w.Ledger.Requests(allocation.Terminating))
+	has, most := total[v1.ResourceMemory], w.View.Hardware.Allocatable[v1.ResourceMemory]
+	e := w.Find(resized)
+	if grows := e.Grows(); len(grows) > 0 && has.Cmp(most) > 0 {
+		w.t.Errorf("%s grows, and pods have %s of %s", resized, has.String(), most.String())
+	}
 }
 
 // promised checks that no claim is to what another pod has that does not terminate, or claims.

@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/handlers"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/topology"
@@ -41,6 +42,8 @@ type world struct {
 	// words: messages are said in full. decisions: it is said who is decided on.
 	words, decisions bool
 	stops            bool // the agent stops
+	// sized is told what was decided on resizes; of a granted one with the pod's UID.
+	sized func(what string, granted types.UID)
 }
 
 const gpu = "example.com/gpu"
@@ -49,6 +52,7 @@ func newWorld(t testing.TB, wait time.Duration) *world {
 	w := &world{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), calls: map[types.UID]any{},
 		lacks: map[types.UID]decide.Lack{}, podClaims: map[types.UID]allocation.PodClaims{}, follows: sets.Set[types.UID]{},
+		sized: func(string, types.UID) {},
 	}
 	w.starts(wait, decide.View{Hardware: hardware(t, nil)})
 	return w
@@ -61,7 +65,11 @@ func (w *world) starts(wait time.Duration, view decide.View) {
 			Policy: topology.BestEffort, Scope: topology.ContainerScope, Choosers: topology.Choosers{{Scheduler: chooser}},
 		},
 		Handlers: []decide.Handler{handlers.Ports, handlers.Placement, w.underPressure},
-		BootID:   fmt.Sprint("boot-", w.boot), Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
+		ResizeRule: resize.Rules{
+			StaticCPUs: true, Enabled: func(string) bool { return true },
+			Swaps: func(*v1.Pod, *v1.Container) bool { return false },
+		}.Check,
+		BootID: fmt.Sprint("boot-", w.boot), Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
 	}, Facts{
 		ClaimsOf: func(p *v1.Pod) allocation.PodClaims { return w.podClaims[p.UID] },
 		Lack:     func(p *v1.Pod) decide.Lack { return w.lacks[p.UID] },
@@ -132,6 +140,17 @@ func (w *world) do(e Effect) {
 		w.calls[e.Pod.UID] = f
 		verb, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", f), "record."), "{")
 		w.tell("%s %s", strings.ToLower(verb), name)
+	case record.RecordResources:
+		w.calls[e.Pod.UID] = f
+		w.sized("resize granted", e.Pod.UID)
+		w.tell("record the resources of %s", name)
+	case record.SayResize:
+		outcome := decide.Resized
+		if f.Reason != "" {
+			outcome = decide.NotResized
+			w.sized("resize "+strings.ToLower(f.Reason), "")
+		}
+		w.say(f.Pod.Name, outcome, f.Reason, f.Message)
 	case record.Cancel:
 		w.tell("cancel %s", name)
 	case record.Say:
@@ -165,12 +184,21 @@ func (w *world) back(uid types.UID, ids []string, err error) {
 			break
 		}
 		p := f.Pod
-		p.Containers = maps.Clone(p.Containers)
+		p.Containers, p.Resources = maps.Clone(p.Containers), w.state.Pods[uid].Resources
 		for name, c := range p.Containers {
 			p.Containers[name] = c.With(c.Devices().With(func(d *allocation.DeviceSet) { d.Answer = []byte{} }))
 		}
 		w.commit(allocation.Change{Put: p, Releases: allocation.ReleasesOf(w.state.Pods[uid], p, w.mayWant)})
 		e = record.Allocated{Pod: w.state.Pods[uid]}
+	case record.RecordResources:
+		put, known := w.state.Pods[uid]
+		if !known {
+			put = allocation.Pod{UID: uid, BootID: w.BootID}
+		}
+		if put.Resources = &f.Resources; err == nil {
+			w.commit(allocation.Change{Put: put})
+		}
+		e = record.Resized{Pod: put, Err: err}
 	case record.DropRecord:
 		if err == nil {
 			w.commit(allocation.Change{

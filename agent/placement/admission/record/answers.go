@@ -24,10 +24,19 @@ func (s *step) answered(e Event) {
 			s.sayAdmit()
 			return
 		}
+		if done, ok := e.(Resized); ok {
+			s.move(Terminating, s.Has)
+			resizing{s}.recorded(done)
+			resizing{s}.settle()
+			return
+		}
 		s.empty(Withdrawn)
 		return
 	}
 	switch e := e.(type) {
+	case Resized:
+		s.move(Admitted, s.Has)
+		resizing{s}.recorded(e)
 	case Advised:
 		if !s.Question.Void || e.Err != nil {
 			s.Preferences = s.Preferences.Answered(e.Key, e.IDs, e.Err)

@@ -3,10 +3,12 @@ package record
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Event is one of the types below: something that happens to one pod. Step knows all of them.
@@ -16,6 +18,12 @@ type (
 	// Resubmitted: the pod requests something else; Planned is that with the resources that it was
 	// decided on with.
 	Resubmitted struct{ Demand, Planned decide.Demand }
+	// Asked: the pod, which was admitted, asks for this.
+	Asked struct{ Demand decide.Demand }
+	// Changed: a resize that could not be may be possible now.
+	Changed struct{}
+	// Sized: the pod's resize was decided on.
+	Sized struct{ decide.Resizing }
 	// Left: the pod has begun to terminate; Ended: by itself.
 	Left struct{ Ended bool }
 	// Gone: what the pod has is given back.
@@ -64,6 +72,11 @@ type (
 		Err   error
 		Began time.Time
 	}
+	// Resized: what the pod is allocated has been recorded, or could not be.
+	Resized struct {
+		Pod allocation.Pod
+		Err error
+	}
 	// Dropped: the store has dropped the pod, or failed to.
 	Dropped struct{ Err error }
 )
@@ -81,6 +94,8 @@ type (
 	Reread struct{ What decide.Stale }
 	// Assign has the plugins' Allocate called and the assignment recorded.
 	Assign struct{ Pod allocation.Pod }
+	// RecordResources has requests and limits recorded as allocated to the pod.
+	RecordResources struct{ Resources podspec.Resources }
 	// DropRecord has the store drop what it has of the pod.
 	DropRecord struct{}
 	// Forgo has what the pod needs followed no longer.
@@ -99,6 +114,11 @@ type (
 	}
 	// SayWait reports that the pod waits, with the pods whose end it waits for.
 	SayWait struct{ decide.Decision }
+	// SayResize reports that the pod was allocated the resources of Pod, or is not, for a reason.
+	SayResize struct {
+		Pod *v1.Pod
+		decide.Resizing
+	}
 	// SayReject reports a rejection.
 	SayReject struct{ *allocation.Rejection }
 	// Forget removes the pod, which has no record, and reports it released.

@@ -32,6 +32,7 @@ type Record struct {
 	Inquiry     Inquiry
 	Question    Question
 	Tries       Tries
+	Resize      Resize
 }
 
 // Place is a pod's place in line.
@@ -119,10 +120,10 @@ func (r *Record) StopsLine() bool { return r.State == Asking && !r.Question.Slow
 // a plugin is asked, does not count; one that runs does from the beginning.
 func (r *Record) Counts() bool {
 	switch r.State {
-	case Admitted, Terminating, Releasing, Unreleased:
+	case Admitted, Resizing, Terminating, Releasing, Unreleased:
 		return true
 	}
-	return r.Runs || r.Claims() || r.IsReserved()
+	return r.Runs || r.Resize.recording != nil || r.Claims() || r.IsReserved()
 }
 
 // IsReserved reports whether the pod has a share of the node, of whatever kind.
@@ -192,7 +193,7 @@ func (r *Record) Accounted(stored allocation.Pod) (out allocation.Entry) {
 		out.Hold = allocation.Claimed
 	}
 	if r.Counts() {
-		out.Requests, out.Shares, out.Ports, out.Rank = r.Requests, r.Shares, r.Ports, r.Rank
+		out.Requests, out.Shares, out.Ports, out.Rank = r.Resize.counted(r.Requests), r.Shares, r.Ports, r.Rank
 	}
 	out.Name, out.Assigned = podspec.Name(r.Pod).String(), allocation.HoldingsOf(r.Has.Pod, stored)
 	return out

@@ -33,13 +33,15 @@ const (
 	HeldBack
 	// Admitted: the pod holds its assignment.
 	Admitted
+	// Resizing: as admitted, and other requests and limits are being recorded as allocated.
+	Resizing
 	// Rejected: the pod has nothing, and is remembered so that it is not decided on twice.
 	Rejected
 	// Terminating: the pod was admitted and terminates; what it holds will be free.
 	Terminating
 	// Withdrawn: the pod terminates and had no place.
 	Withdrawn
-	// Finishing: the pod terminates while asking, rereading or allocating is under way.
+	// Finishing: the pod terminates while asking, rereading, allocating or resizing is under way.
 	Finishing
 	// Canceling: the pod was released while a call was under way, which is being ended.
 	Canceling
@@ -51,7 +53,7 @@ const (
 
 var stateNames = [...]string{
 	"queued", "asking", "inquiring", "behind", "rereading", "allocating", "waiting", "pendingRelease", "retrying", "deferred",
-	"heldBack", "admitted", "rejected", "terminating", "withdrawn", "finishing", "canceling",
+	"heldBack", "admitted", "resizing", "rejected", "terminating", "withdrawn", "finishing", "canceling",
 	"releasing", "unreleased",
 }
 
@@ -76,7 +78,7 @@ func (s State) next(p prompt) (next State, ok bool) {
 	//                  leaving      release    timeUp     changed
 	case Queued, Rejected:
 		row = [...]State{Withdrawn, Releasing, stay, stay}
-	case Asking, Inquiring, Rereading, Allocating:
+	case Asking, Inquiring, Rereading, Allocating, Resizing:
 		row = [...]State{Finishing, Canceling, stay, stay}
 	case Waiting, Retrying, Deferred, HeldBack:
 		row = [...]State{Withdrawn, Releasing, Queued, Queued}
@@ -116,7 +118,7 @@ func (s State) MayBeDisplaced() bool {
 // UnderWay reports whether a goroutine works for the pod.
 func (s State) UnderWay() bool {
 	switch s {
-	case Asking, Inquiring, Rereading, Allocating, Finishing, Canceling, Releasing:
+	case Asking, Inquiring, Rereading, Allocating, Resizing, Finishing, Canceling, Releasing:
 		return true
 	}
 	return false

@@ -40,6 +40,12 @@ func (r Record) Step(e Event, c Conditions) (Record, []Effect) {
 	switch e := e.(type) {
 	case Resubmitted:
 		s.resubmitted(e)
+	case Asked:
+		resizing{&s}.asked(e.Demand)
+	case Changed:
+		s.Resize.Due = true
+	case Sized:
+		resizing{&s}.sized(e.Resizing)
 	case Left:
 		s.ended = s.ended || e.Ended
 		s.leave()
@@ -161,6 +167,9 @@ func (s *step) leave() {
 	default:
 		s.move(next, s.Has)
 	}
+	if s.Resize.recording == nil {
+		resizing{s}.settle()
+	}
 }
 
 // release drops what is recorded. A goroutine that works for the pod is canceled and waited for first.
@@ -174,6 +183,7 @@ func (s *step) release() {
 		if s.State != Admitted && s.State != Terminating {
 			s.empty(Withdrawn)
 		}
+		resizing{s}.settle()
 		s.drop()
 	}
 }

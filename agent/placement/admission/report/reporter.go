@@ -34,6 +34,8 @@ func New(tell func(Result), plugins any) *Reporter {
 // reported holds what was said of a pod, and what there is to say with the next outcome.
 type reported struct {
 	last Result // what was reported last
+	// resize is what was reported last of a resize.
+	resize Result
 	// basis explains the last decision, until that is final.
 	basis *decide.Basis
 	// tried is the last plan, until it is reported.
@@ -112,6 +114,23 @@ func (r *Reporter) say(pod *v1.Pod, what record.Say, why *allocation.Rejection) 
 	if next.Outcome != decide.Wait {
 		next.Tried, state.tried, state.basis = state.tried, nil, nil
 	}
+	r.tell(next)
+}
+
+// Resize reports what became of a resize.
+func (r *Reporter) Resize(f record.SayResize) {
+	state := r.of(f.Pod)
+	next := Result{Pod: f.Pod, Outcome: decide.Resized, Reason: f.Reason, Message: f.Message, Rule: f.Rule, Explained: f.Lack}
+	if f.Reason != "" {
+		next.Outcome = decide.NotResized
+	}
+	last := state.resize
+	same := last.Outcome == next.Outcome && last.Pod.Generation == next.Pod.Generation
+	if same && last.Reason == next.Reason && last.Message == next.Message {
+		return
+	}
+	next.Reworded = same && last.Reason == next.Reason
+	state.resize = next
 	r.tell(next)
 }
 

@@ -17,13 +17,16 @@ type Result struct {
 	Reason, Message string
 	// Short is the counted resource for whose lack a pod is rejected; "": it is for another reason.
 	Short v1.ResourceName
-	// Explained is the gist of the explanation of Wait and Reject, for the log and the event.
+	// Explained is the gist of the explanation of Wait and Reject, for the log and the event; of NotResized
+	// the reason with which a pod would be rejected for the same.
 	Explained string
 	// Reworded: the outcome and the reason were said before, the message is another one, and no
 	// other cause for which the pod waits for a device plugin.
 	Reworded bool
 	// Lack says what the pod lacks, with decide.ReasonWaitObjects.
 	Lack decide.Lack
+	// Rule is why a resize is infeasible, as the kubelet's metrics name it.
+	Rule string
 	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
 	Tried *Tried
 }

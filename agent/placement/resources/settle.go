@@ -1,0 +1,115 @@
+package resources
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/placement/resize"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// followed are the pods that were allocated other resources, with the last error that was told of.
+type followed struct {
+	mu   sync.Mutex // guards pods
+	pods map[types.UID]string
+	// anew names the containers that are being started anew; Run owns it.
+	anew map[types.UID]sets.Set[string]
+}
+
+func newFollowed() followed {
+	return followed{pods: map[types.UID]string{}, anew: map[types.UID]sets.Set[string]{}}
+}
+
+func (f *followed) add(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.pods[uid]; !known {
+		f.pods[uid] = ""
+	}
+}
+
+func (f *followed) list() []types.UID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.pods))
+}
+
+// told records what was said of a pod; "": it has all, and is followed no longer.
+func (f *followed) told(uid types.UID, what string) (news bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	news = f.pods[uid] != what || what == ""
+	if f.pods[uid] = what; what == "" {
+		delete(f.pods, uid)
+	}
+	return news
+}
+
+// Follow has a round look at a pod that was allocated other resources, and Settled called.
+func (l *Loop) Follow(uid types.UID) {
+	l.followed.add(uid)
+	l.Wake()
+}
+
+// settle tells of the pods that were followed when the round began.
+func (l *Loop) settle(ctx context.Context, followed []types.UID, found []live) {
+	for _, uid := range followed {
+		lacking, err := l.lacking(uid, found)
+		if lacking && err == nil {
+			continue // a container is being started anew, or the round was cut short
+		}
+		// Statuses show what the runtime reports.
+		if _, failed := l.cfg.Observer.Reread(ctx, uid); failed != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("A pod that was resized was not read again", "podUID", uid, "err", failed)
+		}
+		what := ""
+		if err != nil {
+			what = err.Error()
+		}
+		if l.followed.told(uid, what) {
+			l.cfg.Settled(uid, err)
+		}
+	}
+}
+
+// lacking reports whether something that runs of a pod does not have what the pod was allocated, and what keeps
+// it from that.
+func (l *Loop) lacking(uid types.UID, found []live) (lacking bool, err error) {
+	anew := l.followed.anew[uid]
+	for _, c := range found {
+		switch {
+		case c.pod.UID != uid:
+		case c.record.given == c.spec:
+			anew.Delete(c.Name)
+		case c.restarts():
+			anew = anew.Union(sets.New(c.Name))
+		default:
+			lacking = true
+			if err == nil {
+				err = c.record.unmoved.err
+			}
+		}
+	}
+	if _, known := l.cfg.Pod(uid); len(anew) == 0 || !known {
+		delete(l.followed.anew, uid)
+		return lacking, err
+	}
+	l.followed.anew[uid] = anew
+	return true, err
+}
+
+// restarts reports whether a container is to be started anew to have its resources.
+func (c live) restarts() bool {
+	if c.ID == "" || c.spec == nil || c.record.given == nil || c.record.given == c.spec {
+		return false
+	}
+	of, _ := podspec.Find(c.spec, c.Name)
+	was, _ := podspec.Find(c.record.given, c.Name)
+	return of != nil && was != nil && resize.Restarts(of, was.Resources)
+}

@@ -1,0 +1,153 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/test/cluster/histories"
+	"github.com/numalet/numalet/test/scratch"
+)
+
+// TestResizes: pods whose resources change while they run have the same history on numalet and on the stock
+// kubelet, which needs pods' cgroups for it. NUMALET_SCENARIOS chooses some.
+func TestResizes(t *testing.T) {
+	port, servers := newProbeServers(t, len(agents))
+	var sides []*scenarioNode
+	for i, agent := range agents {
+		group := scratch.Cgroup("resize-" + agent)
+		if err := cgroups.CreateRoot(group); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := cgroups.DeleteRoot(context.Background(), group); err != nil {
+				t.Error(err)
+			}
+		})
+		sides = append(sides, newScenarioNodeWith(t, agent, fmt.Sprint(port), servers[i],
+			map[string]any{"cgroupsPerQOS": true, "cgroupRoot": group}, "--device-admission-wait=0")) // as with the kubelet
+	}
+	for _, s := range sides { // leaves less than half of the CPU that pods may have
+		s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: filler}, spec: {nodeName: %s,
+ automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
+ containers: [{name: main, image: sim.local/app, resources: {requests: {cpu: 500m}}}]}}`, s.Name))
+		await(t, s.Cluster, s.Namespace, "filler", runs)
+	}
+	some := slices.DeleteFunc(resizeScenarios(), func(s scenario) bool { return !chosen(t).MatchString(s.name) })
+	runUntilAlike(t, sides, some, &histories.Comparison{Meant: meantResizes, Shortly: 500 * time.Millisecond})
+}
+
+// meantResizes are the intended differences.
+var meantResizes = []histories.Meant{
+	{Field: "condition PodResizeInProgress", Value: "#0 True|absent", Seldom: true,
+		Why: "it is short, and the kubelet often tells of its end alone"},
+	{Pod: "resize-memory-request", Field: "calls main", Value: "UpdateContainerResources #0", By: histories.Theirs,
+		Why: "a memory request changes nothing that the runtime keeps"},
+	{Pod: "resize-adds-limits", Field: "container main resources", By: histories.Theirs, Seldom: true,
+		Value: "#0 requests cpu 10m memory 20Mi, .*", Why: "the runtime does not have the limits yet"},
+}
+
+// resized returns an action that patches the resources of a pod as kubectl does. spec is JSON.
+func resized(spec string) act {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
+		_, err := s.Client.CoreV1().Pods(s.Namespace).Patch(ctx, pod, types.StrategicMergePatchType,
+			fmt.Appendf(nil, `{"spec":%s}`, spec), metav1.PatchOptions{}, "resize")
+		return err
+	}
+}
+
+// resizedMain returns the patch of the container main.
+func resizedMain(resources string) act {
+	return resized(`{"containers":[{"name":"main","resources":` + resources + `}]}`)
+}
+
+// hasCPU reports whether the container is reported to run with such a request.
+func hasCPU(container, amount string) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		for _, c := range statuses(p) {
+			if c.Name == container && c.Resources != nil && c.State.Running != nil {
+				return c.Resources.Requests.Cpu().String() == amount
+			}
+		}
+		return false
+	}
+}
+
+// pendingFor reports whether the pod's resize is pending for such a reason.
+func pendingFor(reason string) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1.PodResizePending {
+				return c.Reason == reason
+			}
+		}
+		return false
+	}
+}
+
+// resizeScenarios have pods whose resources change while they run.
+func resizeScenarios() []scenario {
+	const (
+		small   = `resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 20m, memory: 32Mi}}`
+		exactly = `resources: {requests: {cpu: 20m, memory: 32Mi}, limits: {cpu: 20m, memory: 32Mi}}`
+		anew    = `, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]`
+		grown   = `{"requests":{"cpu":"30m","memory":"24Mi"},"limits":{"cpu":"60m","memory":"64Mi"}}`
+	)
+	still := 2 * time.Second
+	return []scenario{
+		{name: "resize-grows", spec: of("", small), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(grown)},
+			{until: hasCPU("main", "30m"), stay: still}}},
+		{name: "resize-shrinks", spec: of("", small), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"5m"},"limits":{"cpu":"15m"}}`)},
+			{until: hasCPU("main", "5m"), stay: still}}},
+		{name: "resize-guaranteed", spec: of("", exactly), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"30m","memory":"64Mi"},"limits":{"cpu":"30m","memory":"64Mi"}}`)},
+			{until: hasCPU("main", "30m"), stay: still}}},
+		{name: "resize-memory-request", spec: of("", small), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"memory":"20Mi"}}`)},
+			{until: isReady, stay: 2 * still}}},
+		{name: "resize-adds-limits", spec: of("", `resources: {requests: {cpu: 10m}}`), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"12m","memory":"20Mi"},"limits":{"cpu":"60m","memory":"64Mi"}}`)},
+			{until: hasCPU("main", "12m"), stay: still}}},
+		{name: "resize-twice", spec: of("", small), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(grown)},
+			{until: hasCPU("main", "30m"), stay: still,
+				do: resizedMain(`{"requests":{"cpu":"10m","memory":"16Mi"},"limits":{"cpu":"20m"}}`)},
+			{until: hasCPU("main", "10m"), stay: still}}},
+		{name: "resize-deferred", spec: of("", `resources: {requests: {cpu: 10m}}`), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"600m"}}`)},
+			{until: pendingFor(v1.PodReasonDeferred), stay: still, do: resizedMain(`{"requests":{"cpu":"12m"}}`)},
+			{until: hasCPU("main", "12m"), stay: still}}},
+		{name: "resize-taken-back", spec: of("", `resources: {requests: {cpu: 10m}}`), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"600m"}}`)},
+			{until: pendingFor(v1.PodReasonDeferred), stay: still, do: resizedMain(`{"requests":{"cpu":"10m"}}`)},
+			{until: func(p *v1.Pod) bool { return !pendingFor(v1.PodReasonDeferred)(p) }, stay: still}}},
+		{name: "resize-starts-anew", spec: of("terminationGracePeriodSeconds: 1, ", small+anew), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(grown)},
+			{until: is("main", 1, running), stay: still}}},
+		{name: "resize-cpu-in-place", spec: of("terminationGracePeriodSeconds: 1, ", small+anew), steps: []step{
+			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"30m"},"limits":{"cpu":"60m"}}`)},
+			{until: hasCPU("main", "30m"), stay: still}}},
+		{name: "resize-sidecar", spec: `{initContainers: [{name: side, image: APP, restartPolicy: Always, ` + small +
+			`}], containers: [{name: main, image: APP, ` + small + `}]}`, steps: []step{
+			{until: isReady, stay: still, do: resized(`{"initContainers":[{"name":"side","resources":` + grown + `}]}`)},
+			{until: hasCPU("side", "30m"), stay: still}}},
+		{name: "resize-several", spec: `{containers: [{name: main, image: APP, ` + small + `}, {name: other, image: APP, ` +
+			small + `}]}`, steps: []step{
+			{until: isReady, stay: still, do: resized(`{"containers":[{"name":"main","resources":` + grown +
+				`},{"name":"other","resources":{"requests":{"cpu":"5m"}}}]}`)},
+			{until: hasCPU("main", "30m"), stay: still}}},
+		{name: "resize-pod", spec: `{resources: {requests: {cpu: 40m, memory: 64Mi}, limits: {cpu: 80m, memory: 128Mi}},
+  containers: [{name: main, image: APP, ` + small + `}]}`, steps: []step{
+			{until: isReady, stay: still, do: resized(`{"resources":{"requests":{"cpu":"50m"},"limits":{"cpu":"90m","memory":"256Mi"}}}`)},
+			{until: isReady, stay: 2 * still}}},
+	}
+}
