@@ -1,14 +1,17 @@
 package cluster_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // TestResizeIsInfeasible: a resize of a pod with exclusive CPUs is refused in the kubelet's words.
@@ -90,6 +93,70 @@ func TestSwitchBackWithAResize(t *testing.T) {
 		t.Errorf("its container was %+v and is %+v", a, b)
 	}
 	s.MustRun("delete", "pods", "--all", "--timeout=1m")
+}
+
+// TestSwitchAfterAResize: a pod was resized and another resize of it is deferred. The agent that takes over the
+// node finds it as it was allocated, starts nothing anew, and says the same of what is deferred.
+func TestSwitchAfterAResize(t *testing.T) {
+	for _, first := range agents {
+		t.Run("from "+first, func(t *testing.T) {
+			c := rig.Start(t)
+			n := harness.New(t)
+			rig.StockKubelet(t, n)
+			programs := map[string][]string{"kubelet": n.Program, "numalet": nil}
+			n.Program = programs[first]
+			group := scratch.Cgroup("resize-switch")
+			if err := cgroups.CreateRoot(group); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := cgroups.DeleteRoot(context.Background(), group); err != nil {
+					t.Error(err)
+				}
+			})
+			n.Settings["cgroupsPerQOS"], n.Settings["cgroupRoot"] = true, group
+			n.Settings["cpuManagerPolicy"], n.Settings["topologyManagerPolicy"] = "none", "none"
+			s := &side{Cluster: c, Node: c.Join(n, "resize-from-"+first)}
+			s.Start()
+			s.AwaitReady(s.Name)
+			s.Apply(bound(s.Name, "filler", `, resources: {requests: {cpu: 500m}}`))
+			s.Apply(bound(s.Name, "app", `, resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 20m, memory: 32Mi}}`))
+			await(t, c, c.Namespace, "filler", runs)
+			began := await(t, c, c.Namespace, "app", runs)
+			patch := func(resources string) {
+				s.MustRun("patch", "pod", "app", "--subresource=resize", "--type=strategic", "-p",
+					`{"spec":{"containers":[{"name":"main","resources":`+resources+`}]}}`)
+			}
+			patch(`{"requests":{"cpu":"30m","memory":"24Mi"},"limits":{"cpu":"60m","memory":"64Mi"}}`)
+			await(t, c, c.Namespace, "app", hasCPU("main", "30m"))
+			patch(`{"requests":{"cpu":"700m"},"limits":{"cpu":"700m"}}`)
+			state := func() string {
+				p := await(t, c, c.Namespace, "app", pendingFor(v1.PodReasonDeferred))
+				has := p.Status.ContainerStatuses[0]
+				return fmt.Sprintln(has.AllocatedResources.Cpu(), has.AllocatedResources.Memory(), has.Resources.Limits.Cpu(),
+					has.Resources.Limits.Memory(), has.RestartCount, has.ContainerID == began.Status.ContainerStatuses[0].ContainerID,
+					pendingResize(p))
+			}
+			has := state()
+			if err := s.Node.Stop(); err != nil {
+				t.Error(err)
+			}
+			for agent, program := range programs {
+				if agent != first {
+					n.Program = program
+				}
+			}
+			s.Start()
+			s.Apply(bound(s.Name, "beside", "")) // once it runs the agent has seen everything
+			await(t, c, c.Namespace, "beside", runs)
+			if got := state(); got != has {
+				t.Errorf("it has\n%sand had\n%s", got, has)
+			}
+			s.MustRun("delete", "pod", "filler", "--timeout=1m")
+			await(t, c, c.Namespace, "app", hasCPU("main", "700m"))
+			s.MustRun("delete", "pods", "--all", "--timeout=1m")
+		})
+	}
 }
 
 // resize resizes the pod's container, and returns the agent's answer.
