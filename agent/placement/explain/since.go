@@ -24,6 +24,7 @@ func Amiss(pod *v1.Pod, peers []devicemanager.Peer, logsDir string, now time.Tim
 	if !podspec.Ended(pod.Status.Phase) {
 		r.Since, r.Logs = stuck(pod, logsDir, now)
 		r.Since = append(r.Since, devices()...)
+		r.Since = append(r.Since, resizes(pod)...)
 	}
 	return r
 }
@@ -69,6 +70,26 @@ func stuck(pod *v1.Pod, logsDir string, now time.Time) (since []string, logs []L
 		}
 	}
 	return since, logs
+}
+
+// resizes says how far the pod's resize is, and what would let it through.
+func resizes(pod *v1.Pod) (out []string) {
+	for _, c := range pod.Status.Conditions {
+		switch {
+		case c.Status != v1.ConditionTrue:
+		case c.Type == v1.PodResizePending && c.Reason == v1.PodReasonDeferred:
+			out = append(out, "Its resize waits: "+c.Message+"; it is decided on again when a pod ends or shrinks, and "+
+				"when the machine has more")
+		case c.Type == v1.PodResizePending:
+			out = append(out, "Its resize is not done: "+c.Message+"; have it ask for what it has, or delete it and "+
+				"create it with what it is to have")
+		case c.Type == v1.PodResizeInProgress && c.Message != "":
+			out = append(out, "Its resize is not complete: "+c.Message+"; it is tried again")
+		case c.Type == v1.PodResizeInProgress:
+			out = append(out, "Its resize is being carried out")
+		}
+	}
+	return out
 }
 
 // howItEnded describes the exit of a container.

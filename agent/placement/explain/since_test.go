@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -69,5 +70,33 @@ func TestStuck(t *testing.T) {
 	if diff := cmp.Diff([]Log{{Container: "loops", Path: "/logs/shop_till_u/loops/4.log"},
 		{Container: "failed", Path: "/logs/shop_till_u/failed/0.log"}}, logs); diff != "" {
 		t.Errorf("logs (-want +got):\n%s", diff)
+	}
+}
+
+// What keeps a pod from other resources is said, with what would let it have them, until it has ended.
+func TestResizes(t *testing.T) {
+	condition := func(kind v1.PodConditionType, reason, message string) v1.PodCondition {
+		return v1.PodCondition{Type: kind, Status: v1.ConditionTrue, Reason: reason, Message: message}
+	}
+	none := func() []string { return nil }
+	for want, conditions := range map[string][]v1.PodCondition{
+		"": {{Type: v1.PodResizePending, Status: v1.ConditionFalse}, condition(v1.PodReady, "", "")},
+		"Its resize waits: no room; it is decided on again when a pod ends or shrinks, and when the machine has more": {
+			condition(v1.PodResizePending, v1.PodReasonDeferred, "no room")},
+		"Its resize is not done: never; have it ask for what it has, or delete it and create it with what it is to have": {
+			condition(v1.PodResizePending, v1.PodReasonInfeasible, "never")},
+		"Its resize is being carried out": {condition(v1.PodResizeInProgress, "", "")},
+		"Its resize is not complete: in use; it is tried again": {
+			condition(v1.PodResizeInProgress, v1.PodReasonError, "in use")},
+	} {
+		pod := podtest.New("", podtest.Containers("c"))
+		pod.Status.Conditions = conditions
+		if got := strings.Join(Amiss(pod, nil, "/logs", time.Unix(1000, 0), none).Since, "\n"); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		pod.Status.Phase = v1.PodFailed
+		if got := Amiss(pod, nil, "/logs", time.Unix(1000, 0), none).Since; got != nil {
+			t.Errorf("of one that has ended: %q", got)
+		}
 	}
 }

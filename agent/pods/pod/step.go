@@ -284,16 +284,18 @@ func (s *step) resume() {
 	}
 }
 
-// resized takes the resources that the pod was allocated.
+// resized takes the resources that the pod was allocated. Of one that is being removed nobody asks any more.
 func (s *step) resized(e Event) {
-	if s.State == None || s.State == Deciding || s.Orphan || !Same(s.Pod, e.Pod) {
+	switch s.State {
+	case Running:
+	case Completed, Terminating, Terminated:
+		s.Spec = s.having(podspec.ResourcesOf(e.Pod), s.Shown())
+		s.do(Effect{Kind: Write, Status: StatusKept})
+		return
+	default:
 		return
 	}
 	s.Spec = s.having(podspec.ResourcesOf(e.Pod), s.Shown())
-	if s.State != Running {
-		s.do(Effect{Kind: Write, Status: StatusKept})
-		return
-	}
 	s.Resize.InProgress, s.Resize.Error, s.Resize.Generation = true, "", e.Pod.Generation
 	s.do(Effect{Kind: Write, Status: StatusKept})
 	s.do(Effect{Kind: TellResize, Why: Why{Reason: ResizeStarted}})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // node is what surrounds the record of one pod: sources that want it or not, admission, a worker
@@ -29,6 +30,12 @@ type node struct {
 	// way.
 	asked, entered, leaves, returning bool
 	submitted                         *v1.Pod
+	// asksFor is the pod whose resources admission was asked for and has not decided on; nil: none. allocated
+	// are the CPUs that it gave the pod last; "": it has not decided on the pod. applies: what was allocated is
+	// being applied.
+	asksFor   *v1.Pod
+	allocated string
+	applies   bool
 	// late are answers of admission and of the worker on their way to the record, in order.
 	late []Event
 
@@ -76,6 +83,13 @@ func (n *node) feed(e Event) error {
 		n.killed = false // what comes is another life of the pod
 	}
 	n.begun = before.State == None
+	switch {
+	case before.State == Deciding && n.record.State == Running && e.Kind == Admitted,
+		e.Kind == Resized && before.State == Running:
+		n.allocated = cpus(e.Pod)
+	case n.record.State == None || n.record.State == Deciding:
+		n.allocated = ""
+	}
 	restarted := before.Next != nil && !before.Orphan && n.record.State == Deciding
 	for _, f := range effects {
 		if err := n.carryOut(f); err != nil {
@@ -108,6 +122,16 @@ func (n *node) carryOut(f Effect) error {
 		}
 		n.asked, n.entered, n.leaves = n.asked || !n.entered, true, false
 		n.submitted = f.Pod
+	case AskResize:
+		if n.record.State != Running {
+			return fmt.Errorf("it is %s", n.record.State)
+		}
+		n.asksFor = f.Shown()
+	case ApplyResize:
+		if n.record.State != Running || !n.record.Resize.InProgress {
+			return fmt.Errorf("it is %s, %+v", n.record.State, n.record.Resize)
+		}
+		n.applies = true
 	case Leave:
 		n.leaves = true
 	case Release:
@@ -117,7 +141,7 @@ func (n *node) carryOut(f Effect) error {
 		if n.runs && n.worker != noWorker || n.runs && n.record.OnNode {
 			return fmt.Errorf("something of the pod runs")
 		}
-		n.asked, n.returning = false, true
+		n.asked, n.returning, n.asksFor, n.applies = false, true, nil, false
 	case Run:
 		if n.recorded && !Same(n.there, f.Pod) {
 			return fmt.Errorf("the runtime has another pod of that UID")
@@ -186,6 +210,12 @@ func (n *node) check() error {
 		return fmt.Errorf("a worker has a pod that nobody knows")
 	case (n.asked || n.returning) && n.record.State == None:
 		return fmt.Errorf("admission has a pod that nobody knows")
+	case n.record.State == Running && n.allocated != "" && cpus(n.record.Pod) != n.allocated:
+		return fmt.Errorf("it was allocated %s CPUs and has %s", n.allocated, cpus(n.record.Pod))
+	case n.record.Wanted != nil && cpus(n.record.Wanted) == cpus(n.record.Pod):
+		return fmt.Errorf("it wants what it has")
+	case n.record.Wanted == nil && n.record.Resize.Pending != Why{}:
+		return fmt.Errorf("it has what it wants, and a resize is pending")
 	case n.record.Next != nil && n.record.State != Removing && n.record.State != Releasing:
 		return fmt.Errorf("desired again in state %s", n.record.State)
 	}
@@ -199,6 +229,10 @@ func (n *node) runtime() Runtime {
 	}
 	if n.recorded {
 		r.Pod = n.there
+		if n.rand.IntN(2) == 0 {
+			allocated := podspec.ResourcesOf(n.there)
+			r.Allocated = &allocated
+		}
 	}
 	return r
 }
@@ -262,9 +296,9 @@ func (n *node) move() (bool, error) {
 	}
 }
 
-// either returns one of two pods of the same UID.
+// either returns one of two pods of the same UID, which asks for one to three CPUs.
 func (n *node) either() *v1.Pod {
-	return podtest.New([]string{"a", "b"}[n.rand.IntN(2)])
+	return podtest.New([]string{"a", "b"}[n.rand.IntN(2)], podtest.Containers(fmt.Sprint("a cpu=", 1+n.rand.IntN(3))))
 }
 
 // answer has admission, the worker or what carries their words go on.
@@ -293,6 +327,12 @@ func (n *node) decide() bool {
 		kind := []EventKind{Admitted, Waits, Refused}[n.rand.IntN(3)]
 		n.asked = kind == Waits
 		n.late = append(n.late, Event{Kind: kind, Pod: n.submitted, Why: Why{Reason: "Because"}})
+	case n.asksFor != nil && n.rand.IntN(2) == 0:
+		n.late = append(n.late, Event{Kind: Resized, Pod: n.asksFor})
+		n.asksFor = nil
+	case n.asksFor != nil:
+		n.late = append(n.late, Event{Kind: NotResized, Pod: n.asksFor, Why: Why{Reason: "Deferred", Silent: n.rand.IntN(2) == 0}})
+		n.asksFor = nil
 	default:
 		return false
 	}
@@ -301,6 +341,13 @@ func (n *node) decide() bool {
 
 func (n *node) work() bool {
 	switch {
+	case n.applies && n.rand.IntN(2) == 0:
+		e := Event{Kind: Settled}
+		if n.rand.IntN(3) == 0 {
+			e.Why.Message = "in use"
+		}
+		n.applies = e.Why.Message != ""
+		n.late = append(n.late, e)
 	case n.worker == running && (!n.recorded || n.rand.IntN(4) == 0):
 		n.recorded, n.runs, n.there = true, true, n.record.Pod
 	case n.worker == noWorker:
@@ -325,7 +372,7 @@ func (n *node) work() bool {
 // rest lets all answers come until none is outstanding.
 func (n *node) rest() error {
 	for range 10_000 {
-		busy := len(n.late) > 0 || n.asked || n.returning || n.worker == removing ||
+		busy := len(n.late) > 0 || n.asked || n.returning || n.asksFor != nil || n.applies || n.worker == removing ||
 			n.worker == terminating && n.record.State == Terminating
 		if !busy {
 			return nil
@@ -345,7 +392,7 @@ func (n *node) converged() error {
 		return fmt.Errorf("no source desires it")
 	case n.wanted != nil && r.State == None:
 		return fmt.Errorf("it is desired and has no record")
-	case n.wanted != nil && r.Pod != n.wanted:
+	case n.wanted != nil && r.Shown() != n.wanted:
 		return fmt.Errorf("the newest desire does not count")
 	case n.wanted != nil && n.deleted && r.State != Terminated:
 		return fmt.Errorf("it was deleted")
@@ -353,6 +400,10 @@ func (n *node) converged() error {
 		return fmt.Errorf("it was killed")
 	case r.State == Terminated && r.Hold != Free, r.State == Completed && r.Hold != Free:
 		return fmt.Errorf("it ended and holds something")
+	case r.State == Running && n.allocated != "" && (r.Wanted != nil) != (r.Resize.Pending.Reason != ""):
+		return fmt.Errorf("admission was not asked for what it wants, or for what it has")
+	case r.State == Running && r.Resize.InProgress:
+		return fmt.Errorf("a resize does not come to its end")
 	case r.State == Running && n.worker != running && n.worker != completed:
 		return fmt.Errorf("it has no worker")
 	case r.State == Releasing || r.State == Removing || r.State == Terminating:
@@ -371,7 +422,7 @@ func TestRandomWalk(t *testing.T) {
 		t.Fatalf("seed %d: %v, in state %s, holding %s\n%s", seed, err, n.record.State, n.record.Hold,
 			strings.Join(n.trace[max(0, len(n.trace)-40):], "\n"))
 	}
-	seen := map[State]int{}
+	seen, resizes := map[State]int{}, map[string]int{}
 	for i := 0; i < steps; {
 		moved, err := n.move()
 		if err != nil {
@@ -380,6 +431,7 @@ func TestRandomWalk(t *testing.T) {
 		if moved {
 			i++
 			seen[n.record.State]++
+			resizes[fmt.Sprintf("%s in progress %t", n.record.Resize.Pending.Reason, n.record.Resize.InProgress)]++
 		}
 		if i%round == 0 {
 			if err := n.rest(); err != nil {
@@ -389,6 +441,11 @@ func TestRandomWalk(t *testing.T) {
 				fail(err)
 			}
 			n.trace = n.trace[:0]
+		}
+	}
+	for _, what := range []string{" in progress true", "Deferred in progress false"} {
+		if resizes[what] == 0 {
+			t.Errorf("%q was not seen: the walk does not go there", what)
 		}
 	}
 	for _, s := range []State{
