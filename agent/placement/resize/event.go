@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// What happened in a resize, as the messages of the kubelet's events begin.
+// Beginnings of the messages of the kubelet's events.
 const (
 	Started   = "Pod resize started"
 	Completed = "Pod resize completed"

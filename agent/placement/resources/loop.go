@@ -141,9 +141,8 @@ func (l *Loop) node(h machine.Hardware) Node {
 }
 
 // Enter returns the resources that a container is about to be created with. For an exclusive
-// container it returns only when no other container is on its CPUs, which a round of Run sees to
-// that began after they were committed. The caller
-// must call leave when the container has started or failed to.
+// container it returns only when no other container is on its CPUs: after a round of Run that began
+// when they were committed. The caller must call leave when the container has started or failed to.
 func (l *Loop) Enter(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	r *runtimeapi.LinuxContainerResources, leave func(), err error) {
 	n, leave := l.Node(), func() {}

@@ -14,10 +14,10 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// followed are the pods that were allocated other resources, with the last error that was told of.
+// followed holds the pods that were allocated other resources.
 type followed struct {
-	mu   sync.Mutex // guards pods
-	pods map[types.UID]string
+	mu   sync.Mutex           // guards pods
+	pods map[types.UID]string // with the last error that was told of
 	// anew names the containers that are being started anew; Run owns it.
 	anew map[types.UID]sets.Set[string]
 }
@@ -66,7 +66,8 @@ func (l *Loop) settle(ctx context.Context, followed []types.UID, found []live) {
 		}
 		// Statuses show what the runtime reports.
 		if _, failed := l.cfg.Observer.Reread(ctx, uid); failed != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("A pod that was resized was not read again", "podUID", uid, "err", failed)
+			klog.FromContext(ctx).V(2).Info("A pod that was resized was not read again",
+				"podUID", uid, "err", failed)
 		}
 		what := ""
 		if err != nil {

@@ -70,8 +70,8 @@ type Event struct {
 	News News
 	// Heard is set in Orphaned if every source was heard.
 	Heard bool
-	// Why is set in Admitted, Waits, Refused, NotResized, Settled and Killed, and in Desired if an earlier run of the agent
-	// was about to end the pod.
+	// Why is set in Admitted, Waits, Refused, NotResized, Settled and Killed, and in Desired if an earlier
+	// run of the agent was about to end the pod.
 	Why Why
 	// Grace is set with the Why of Killed and Desired: how long the containers have to exit.
 	Grace time.Duration

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 )
 
-// resizes are those of the pods in line.
+// resizes decides on the resizes of the pods in line.
 type resizes struct{ *Line }
 
 // decide decides on the resizes that are due, all of them if something has changed. A resize takes neither
@@ -46,7 +46,7 @@ func (l resizes) decide(changed bool, now time.Time) {
 	}
 }
 
-// promises are amounts that are kept for those that came first.
+// promises lists amounts that are kept for those that came first.
 type promises []promise
 
 type promise struct {

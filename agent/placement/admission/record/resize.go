@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Resize is what a pod asks for since it was admitted.
+// Resize holds what a pod asks for since it was admitted, and how far that is.
 type Resize struct {
 	// Wanted is its demand as its source has it; nil: it has what it wants.
 	Wanted *decide.Demand

@@ -19,7 +19,7 @@ func (s *step) resubmitted(e Resubmitted) {
 	switch s.State {
 	case Allocating:
 		s.Demand, s.newer = e.Planned, &e.Demand
-	case Admitted:
+	case Admitted, Resizing:
 		s.Demand = e.Planned
 	case Queued, Waiting, PendingRelease, Retrying, Behind:
 		if !same && !s.Runs {
