@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/cgroups/kernel"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Resources brings cgroups and containers in line with what pods were given.
@@ -30,6 +31,8 @@ type ResourcesConfig struct {
 	Observer resources.Observer
 	Repaired func(resources.Kind)
 	Unread   func()
+	// Had returns what ran of a pod when the agent started.
+	Had func(types.UID) *podspec.Resources
 	// Settled hears of pods that the loop was to follow.
 	Settled func(types.UID, error)
 }
@@ -81,7 +84,7 @@ func (p *Placement) loop(of ResourcesConfig) *resources.Loop {
 		},
 		Runtime: p.Client.Runtime(), Observer: of.Observer,
 		Period:   k.CPUManagerReconcilePeriod.Duration,
-		Repaired: of.Repaired, Unread: of.Unread, Settled: of.Settled,
+		Repaired: of.Repaired, Unread: of.Unread, Settled: of.Settled, Had: of.Had,
 		Changed: mailbox.Subscribe(p.Store.Changes(), p.Hardware.Changes()),
 	}
 	if p.Tree != nil {

@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/placement"
@@ -18,7 +17,6 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation"
-	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/deadline"
 	"github.com/numalet/numalet/agent/pods/endings"
 	"github.com/numalet/numalet/agent/pods/notices"
@@ -127,7 +125,6 @@ type Pods struct {
 	Workers  *podworker.Workers
 	Sources  *source.Mux
 	Problems *source.Problems
-	Admitted resize.Admitted // what pods were allocated before
 
 	c         Config
 	loop      *syncloop.Loop
@@ -150,10 +147,6 @@ func New(ctx context.Context, c Config) *Pods {
 	}
 	p.Workers = p.newWorkers()
 	p.Sources = p.newSources(ctx)
-	var err error
-	if p.Admitted, err = resize.Open(n.Settings.RootDir); err != nil {
-		klog.FromContext(ctx).Error(err, "What a kubelet allocated pods is not known")
-	}
 	p.loop = syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.Sources.Updates(), Observed: p.c.Ends.Runtime.Changes(), Decisions: decisions,
@@ -246,7 +239,7 @@ func (p *Pods) newWorkers() *podworker.Workers {
 	reporter := podstatus.Reporter{Statuses: p.Store, Terminations: e.Records, LogsDir: k.PodLogsDir}
 	known := podworker.Known{
 		Due: e.Volumes.Due, HooksPending: e.Records.HooksPending, Probed: e.Probes.Probed,
-		Attempt: reporter.NextAttempt, Lost: e.Lost, Holds: e.Holds, Failed: e.Failed,
+		Attempt: reporter.NextAttempt, Lost: e.Lost, Holds: e.Holds, Failed: e.Failed, Had: p.Admitted.Had,
 	}
 	if p.c.Cluster != nil {
 		known.IsPublished = p.c.Cluster.Newest

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/eviction"
@@ -15,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/endings"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
@@ -53,6 +55,8 @@ type StatusConfig struct {
 type Statuses struct {
 	*podstatus.Store
 	publishers
+	Admitted resize.Admitted // what pods were allocated before
+
 	node    node.Node
 	get     func(types.UID) (cri.Pod, bool)
 	kept    *kept.Statuses
@@ -79,6 +83,10 @@ func OpenEndings(ctx context.Context, n node.Node, events *mailbox.Box[syncloop.
 func NewStatuses(c StatusConfig) *Statuses {
 	s := &Statuses{node: c.Node, get: c.Get, kept: c.Kept, endings: c.Endings, events: c.Events,
 		publishers: publishers{c.Publishers, new(atomic.Bool)}}
+	var err error
+	if s.Admitted, err = resize.Open(c.Settings.RootDir); err != nil {
+		klog.Background().Error(err, "What a kubelet allocated pods is not known in full")
+	}
 	over := c.Endings.Over
 	if failures := c.Failures; failures != nil {
 		failures.Failed(func(uid types.UID, message string, until time.Time) {

@@ -92,7 +92,8 @@ func New(c Config) (*Upkeep, error) {
 		Root: c.Settings.RootDir, DeviceDir: placement.DeviceDir(c.Settings.RootDir), BootID: c.BootID,
 		Store: c.Placement.Store, Hardware: c.Hardware.Get, Inventory: c.Placement.Plugins.Inventory,
 		Running: c.PLEG.All, Active: c.Pods.Active, Lasting: c.Pods.Sources.Lasting, Admitted: c.Pods.Admitted,
-		Tell: c.Events.OnNode,
+		Behind: c.Resources.Loop.Behind,
+		Tell:   c.Events.OnNode,
 		Changed: mailbox.Subscribe(c.Placement.Store.Changes(), c.Pods.Changes(), c.Placement.Offered,
 			c.Hardware.Changes()),
 	})

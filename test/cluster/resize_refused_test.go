@@ -96,7 +96,8 @@ func TestSwitchBackWithAResize(t *testing.T) {
 }
 
 // TestSwitchAfterAResize: a pod was resized and another resize of it is deferred. The agent that takes over the
-// node finds it as it was allocated, starts nothing anew, and says the same of what is deferred.
+// node finds it as it was allocated, starts nothing anew, and says the same of what is deferred. So does the first
+// one when it takes over again.
 func TestSwitchAfterAResize(t *testing.T) {
 	for _, first := range agents {
 		t.Run("from "+first, func(t *testing.T) {
@@ -121,7 +122,10 @@ func TestSwitchAfterAResize(t *testing.T) {
 			s.AwaitReady(s.Name)
 			s.Apply(bound(s.Name, "filler", `, resources: {requests: {cpu: 500m}}`))
 			s.Apply(bound(s.Name, "app", `, resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 20m, memory: 32Mi}}`))
+			s.Apply(bound(s.Name, "anew", `, resources: {requests: {memory: 16Mi}, limits: {memory: 32Mi}},
+ resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]`))
 			await(t, c, c.Namespace, "filler", runs)
+			await(t, c, c.Namespace, "anew", runs)
 			began := await(t, c, c.Namespace, "app", runs)
 			patch := func(resources string) {
 				s.MustRun("patch", "pod", "app", "--subresource=resize", "--type=strategic", "-p",
@@ -154,9 +158,39 @@ func TestSwitchAfterAResize(t *testing.T) {
 			}
 			s.MustRun("delete", "pod", "filler", "--timeout=1m")
 			await(t, c, c.Namespace, "app", hasCPU("main", "700m"))
+			s.MustRun("patch", "pod", "anew", "--subresource=resize", "--type=strategic", "-p",
+				`{"spec":{"containers":[{"name":"main","resources":{"requests":{"memory":"24Mi"},"limits":{"memory":"64Mi"}}}]}}`)
+			await(t, c, c.Namespace, "anew", is("main", 1, running))
+			await(t, c, c.Namespace, "anew", isSettledResize)
+			if err := s.Node.Stop(); err != nil {
+				t.Error(err)
+			}
+			n.Program = programs[first]
+			s.Start()
+			s.Apply(bound(s.Name, "beside-again", ""))
+			await(t, c, c.Namespace, "beside-again", runs)
+			for pod, restarts := range map[string]int32{"app": 0, "anew": 1} {
+				now, err := get(t, c, c.Namespace, pod)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := now.Status.ContainerStatuses[0].RestartCount; got != restarts {
+					t.Errorf("%s was started anew %d times, want %d", pod, got, restarts)
+				}
+			}
 			s.MustRun("delete", "pods", "--all", "--timeout=1m")
 		})
 	}
+}
+
+// isSettledResize reports whether no resize of the pod is in progress.
+func isSettledResize(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodResizeInProgress {
+			return false
+		}
+	}
+	return true
 }
 
 // resize resizes the pod's container, and returns the agent's answer.

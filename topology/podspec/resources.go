@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +24,17 @@ func ResourcesOf(pod *v1.Pod) Resources {
 		r.Containers[c.Name] = c.Resources
 	}
 	return r
+}
+
+// Over returns the resources with those of has in place of their own.
+func (r Resources) Over(has Resources) Resources {
+	out := Resources{Pod: cmp.Or(has.Pod, r.Pod), Containers: maps.Clone(r.Containers)}
+	for name, own := range has.Containers {
+		if _, known := out.Containers[name]; known {
+			out.Containers[name] = own
+		}
+	}
+	return out
 }
 
 // In returns the pod with these resources: the pod itself if they are equal, else a copy.

@@ -9,6 +9,7 @@ package resize
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -33,8 +34,12 @@ const Annotation = "numalet.io/resources"
 // of them counts with its present spec.
 const longest = 32 << 10
 
-// KubeletFile is the name of the kubelet's file, in its root.
-const KubeletFile = "allocated_pods_state"
+// KubeletFile and ActuatedFile are the names of the kubelet's files, in its root: what pods are allocated, and
+// what runs of them has of that.
+const (
+	KubeletFile  = "allocated_pods_state"
+	ActuatedFile = "actuated_pods_state"
+)
 
 const maxKubeletFile = 64 << 20
 
@@ -93,18 +98,27 @@ func differ(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
 // starts.
 type Admitted struct {
 	kubelet map[types.UID]podspec.Resources
+	// actuated has what ran of the pods then.
+	actuated map[types.UID]podspec.Resources
 }
 
-// Open reads the file that a kubelet may have left in the root. It moves an unreadable file aside; the
-// error says which pods this concerns.
-func Open(root string) (Admitted, error) {
-	path := filepath.Join(root, KubeletFile)
-	kubelet, err := files.Load(path, maxKubeletFile, time.Now(), decode)
+// Open reads the files that a kubelet or an earlier run of the agent may have left in the root. It moves
+// unreadable files aside; the error says which pods this concerns.
+func Open(root string) (a Admitted, err error) {
+	var errs [2]error
+	a.kubelet, errs[0] = load(filepath.Join(root, KubeletFile),
+		"pods that a kubelet started, and that were to be resized since, count with what their specs say now")
+	a.actuated, errs[1] = load(filepath.Join(root, ActuatedFile),
+		"resizes that a kubelet had begun count as carried out")
+	return a, errors.Join(errs[:]...)
+}
+
+func load(path, without string) (map[types.UID]podspec.Resources, error) {
+	out, err := files.Load(path, maxKubeletFile, time.Now(), decode)
 	if err != nil {
-		err = fmt.Errorf("read %s: %w; pods that a kubelet started, and that were to be resized since, "+
-			"count with what their specs say now", path, err)
+		err = fmt.Errorf("read %s: %w; %s", path, err, without)
 	}
-	return Admitted{kubelet}, err
+	return out, err
 }
 
 // file is the kubelet's format: JSON text, with a checksum of it.
@@ -142,23 +156,61 @@ func decode(raw []byte) (map[types.UID]podspec.Resources, error) {
 	return out, nil
 }
 
-// Export returns the kubelet's file: active pods have what they were admitted with, and so have
-// running pods that no source has delivered yet.
-func (a Admitted) Export(active []*v1.Pod, running []cri.Pod) ([]byte, error) {
-	d := data{Entries: map[types.UID]entry{}}
-	put := func(uid types.UID, r podspec.Resources) {
-		d.Entries[uid] = entry{ContainerResources: r.Containers, PodLevelResources: r.Pod}
+// Had returns what ran of a pod when the agent started, as a kubelet or an earlier run of the agent recorded it;
+// nil: unknown.
+func (a Admitted) Had(uid types.UID) *podspec.Resources {
+	if r, known := a.actuated[uid]; known {
+		return &r
 	}
+	return nil
+}
+
+// Allocated returns what pods are allocated: active pods what they have, and running pods that no source has
+// delivered yet what they had.
+func (a Admitted) Allocated(active []*v1.Pod, running []cri.Pod) map[types.UID]podspec.Resources {
+	out := map[types.UID]podspec.Resources{}
 	for _, pod := range active {
-		put(pod.UID, podspec.ResourcesOf(pod))
+		out[pod.UID] = podspec.ResourcesOf(pod)
 	}
 	for _, pod := range running {
-		if _, known := d.Entries[pod.UID]; known {
+		if _, known := out[pod.UID]; known {
 			continue
 		}
 		if r := a.Of(pod); r != nil {
-			put(pod.UID, *r)
+			out[pod.UID] = *r
 		}
+	}
+	return out
+}
+
+// Actuated returns what runs of pods that are allocated this. before is what was returned last; behind returns
+// what containers of a pod, and the pod, have that do not have all yet, without containers if that is not known.
+func (a Admitted) Actuated(allocated, before map[types.UID]podspec.Resources,
+	behind func(types.UID) (has podspec.Resources, is bool)) map[types.UID]podspec.Resources {
+	out := make(map[types.UID]podspec.Resources, len(allocated))
+	for uid, r := range allocated {
+		has, is := behind(uid)
+		last, known := before[uid]
+		if had := a.Had(uid); !known && had != nil {
+			last, known = *had, true
+		}
+		switch {
+		case !is:
+		case has.Containers == nil && known:
+			r = last
+		default:
+			r = r.Over(has)
+		}
+		out[uid] = r
+	}
+	return out
+}
+
+// Encode returns a kubelet's file.
+func Encode(pods map[types.UID]podspec.Resources) ([]byte, error) {
+	d := data{Entries: map[types.UID]entry{}}
+	for uid, r := range pods {
+		d.Entries[uid] = entry{ContainerResources: r.Containers, PodLevelResources: r.Pod}
 	}
 	text, err := json.Marshal(d)
 	if err != nil {

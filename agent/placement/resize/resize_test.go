@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/checksum"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func sized(cpu, memory string) *v1.Pod {
@@ -66,9 +67,19 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-// What is written for a kubelet is what is read: active pods as they were admitted, and others that run
-// as a kubelet or an earlier run of the agent admitted them.
-func TestExport(t *testing.T) {
+// cpusOf returns the CPU limits of the containers a of pods.
+func cpusOf(pods map[types.UID]podspec.Resources) map[types.UID]string {
+	out := map[types.UID]string{}
+	for uid, r := range pods {
+		limits := r.Containers["a"].Limits
+		out[uid] = limits.Cpu().String()
+	}
+	return out
+}
+
+// What is written for a kubelet is what is read: active pods as they are allocated, and others that run as a kubelet
+// or an earlier run of the agent allocated them.
+func TestAllocated(t *testing.T) {
 	root := t.TempDir()
 	kubeletFile(t, root, `{"entries":{"k":{"ContainerResources":{"a":{"limits":{"cpu":"3"}}}},`+
 		`"a":{"ContainerResources":{"a":{"limits":{"cpu":"4"}}}},`+
@@ -79,10 +90,10 @@ func TestExport(t *testing.T) {
 	}
 	active := podtest.New("a", podtest.Containers("a cpu=6 memory=1Gi"), podtest.Resources("cpu=6 memory=1Gi"))
 	own := cri.Sandbox{Annotations: map[string]string{Annotation: Describe(sized("8", "1Gi"))}}
-	raw, err := a.Export([]*v1.Pod{active}, []cri.Pod{
+	raw, err := Encode(a.Allocated([]*v1.Pod{active}, []cri.Pod{
 		{UID: "a", Sandboxes: []cri.Sandbox{{}}}, {UID: "k", Sandboxes: []cri.Sandbox{{}}},
 		{UID: "o", Sandboxes: []cri.Sandbox{own}}, {UID: "nobody's", Sandboxes: []cri.Sandbox{{}}},
-	})
+	}))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(root, KubeletFile), raw, 0o600)
 	}
@@ -92,16 +103,50 @@ func TestExport(t *testing.T) {
 	if a, err = Open(root); err != nil {
 		t.Fatal(err)
 	}
-	got := map[types.UID]string{}
-	for uid, r := range a.kubelet {
-		limits := r.Containers["a"].Limits
-		got[uid] = limits.Cpu().String()
-	}
-	if want := map[types.UID]string{"a": "6", "k": "3", "o": "8"}; !maps.Equal(got, want) {
+	if got, want := cpusOf(a.kubelet), map[types.UID]string{"a": "6", "k": "3", "o": "8"}; !maps.Equal(got, want) {
 		t.Errorf("CPUs by pod are %v, want %v", got, want)
 	}
 	if whole := a.kubelet["a"].Pod; whole == nil || whole.Limits.Cpu().String() != "6" {
 		t.Errorf("the pod as a whole has %v", whole)
+	}
+}
+
+// What runs of a pod is what it is allocated, but what is known of one that does not have all; until that is known, what
+// was written last, or what an earlier run of the agent wrote.
+func TestActuated(t *testing.T) {
+	of := func(cpus string) podspec.Resources { return podspec.ResourcesOf(sized(cpus, "1Gi")) }
+	root := t.TempDir()
+	raw, err := Encode(map[types.UID]podspec.Resources{"had": of("7"), "written": of("7"), "settled": of("7")})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, ActuatedFile), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if had := a.Had("had"); had == nil || a.Had("nobody") != nil {
+		t.Fatalf("ran %v, %v", had, a.Had("nobody"))
+	}
+	allocated := map[types.UID]podspec.Resources{}
+	for _, uid := range []types.UID{"had", "written", "settled", "behind", "new"} {
+		allocated[uid] = of("2")
+	}
+	got := a.Actuated(allocated, map[types.UID]podspec.Resources{"written": of("5"), "gone": of("5")},
+		func(uid types.UID) (podspec.Resources, bool) {
+			if uid == "behind" {
+				return podspec.Resources{Containers: map[string]v1.ResourceRequirements{
+					"a": of("4").Containers["a"], "other": {}}}, true
+			}
+			return podspec.Resources{}, uid != "settled"
+		})
+	if is, want := cpusOf(got), map[types.UID]string{"had": "7", "written": "5", "settled": "2", "behind": "4", "new": "2"}; !maps.Equal(is, want) {
+		t.Errorf("CPUs by pod are %v, want %v", is, want)
+	}
+	if len(got["behind"].Containers) != 1 {
+		t.Errorf("a container came from nowhere: %v", got["behind"])
 	}
 }
 

@@ -59,7 +59,7 @@ func TestCreatedLacksNothing(t *testing.T) {
 				has := cri.Pod{UID: "u", Containers: []cri.Container{{ID: "id", Name: "c",
 					State:   cri.ContainerRunning,
 					Applied: cri.Applied{CPUs: r.CpusetCpus, Mems: r.CpusetMems}}}}
-				reads := reader{&n, nil, nil, func(types.UID) (*v1.Pod, bool) { return pod, true }}
+				reads := reader{&n, nil, nil, func(types.UID) (*v1.Pod, bool) { return pod, true }, nothingRan}
 				all, _ := reads.all(t.Context(), []cri.Pod{has}, records{})
 				all[0].kernel.quota = &cgroups.CPULimit{
 					Quota: cmp.Or(r.CpuQuota, cgroups.Unlimited), Period: r.CpuPeriod}

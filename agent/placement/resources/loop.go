@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Runtime is the container runtime.
@@ -45,7 +46,9 @@ type Config struct {
 	State    func() allocation.State
 	// Pod returns a pod's spec as admitted. While no source has named the pod, its requests and
 	// limits stay as they are.
-	Pod      func(types.UID) (*v1.Pod, bool)
+	Pod func(types.UID) (*v1.Pod, bool)
+	// Had returns what ran of a pod when the agent started; nil: unknown. A nil function knows of none.
+	Had      func(types.UID) *podspec.Resources
 	Settings Settings
 	Runtime  Runtime
 	Observer Observer
@@ -99,6 +102,9 @@ type policies struct {
 
 // New returns a loop, whose rounds Run does.
 func New(cfg Config) *Loop {
+	if cfg.Had == nil {
+		cfg.Had = func(types.UID) *podspec.Resources { return nil }
+	}
 	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), followed: newFollowed()}
 }
 
@@ -200,7 +206,7 @@ func (l *Loop) enforce(ctx context.Context) error {
 			return err
 		}
 	}
-	r := reader{&n, l.cfg.Cgroups, l.cfg.Unread, l.cfg.Pod}
+	r := reader{&n, l.cfg.Cgroups, l.cfg.Unread, l.cfg.Pod, l.cfg.Had}
 	var found []live
 	found, l.records = r.all(ctx, l.cfg.Observer.All(), l.records)
 	v := compare(found, &n, time.Now())

@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 	"github.com/numalet/numalet/topology/topologytest"
 )
 
@@ -283,3 +284,5 @@ func startNode(t *testing.T, k *kernel) (*world, *Loop) {
 	})
 	return n, pool
 }
+
+func nothingRan(types.UID) *podspec.Resources { return nil }

@@ -53,6 +53,7 @@ type reader struct {
 	cgroups Cgroups // nil: they are not known
 	unread  func()
 	spec    func(types.UID) (*v1.Pod, bool)
+	had     func(types.UID) *podspec.Resources
 }
 
 // all reads the live containers of all pods, each pod's cgroup after them. known holds their
@@ -84,7 +85,7 @@ func (r reader) look(ctx context.Context, c live, before, known records) live {
 	c.record = before.of(s)
 	known[s] = c.record
 	if c.record.given == nil {
-		c.record.given = made(c)
+		c.record.given = r.made(c)
 	}
 	c = r.read(ctx, c)
 	c.tried = c.record.unmoved.tries > 0
@@ -94,19 +95,22 @@ func (r reader) look(ctx context.Context, c live, before, known records) live {
 	return c
 }
 
-// made returns the spec with the resources that the pod's sandbox was made for, and those that the container
-// itself was. A container or pod that is seen for the first time is taken to have these: if the pod was resized
-// since, it is given its resources once more.
-func made(c live) *v1.Pod {
+// made returns the spec with the resources that were recorded of the container, or else of what ran of the pod,
+// or for which its sandbox was made. A container or pod that is seen for the first time is taken to have these:
+// if the pod was resized since, it is given its resources once more.
+func (of reader) made(c live) *v1.Pod {
 	if c.spec == nil {
 		return nil
 	}
-	r := resize.Recorded(*c.pod)
+	r := of.had(c.pod.UID)
+	if r == nil {
+		r = resize.Recorded(*c.pod)
+	}
 	if own := resize.Made(c.Container); own != nil {
 		if r == nil {
 			r = new(podspec.ResourcesOf(c.spec))
 		}
-		r.Containers[c.Name] = *own
+		r = new(r.Over(podspec.Resources{Containers: map[string]v1.ResourceRequirements{c.Name: *own}}))
 	}
 	if r == nil {
 		return c.spec

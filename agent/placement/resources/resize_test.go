@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // podOf makes the cgroups of a pod that was created with a spec.
@@ -234,6 +235,22 @@ func TestFollowed(t *testing.T) {
 	})
 }
 
+// A resize that a kubelet had begun is carried out: its file says what runs, and its containers say nothing.
+func TestBegunByAKubelet(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		ran := podspec.ResourcesOf(asking("p", "2", "64Mi"))
+		pool.cfg.Had = func(types.UID) *podspec.Resources { return &ran }
+		k.podOf(n, asking("p", "4", "64Mi"))
+		pool.Follow("p")
+		expectUpdates(t, n, "at first", "p-c=:4000+4096")
+		expectSettled(t, n, "then", "p: <nil>")
+		if has, is := pool.Behind("p"); is {
+			t.Errorf("it is still said to have %v", has)
+		}
+	})
+}
+
 // A container whose policy says so is not changed in place, and the pod is not said to have all before another
 // one runs.
 func TestStartedAnew(t *testing.T) {
@@ -251,6 +268,10 @@ func TestStartedAnew(t *testing.T) {
 		n.sees(pool, anew("128Mi"))
 		pool.Follow("p")
 		expectUpdates(t, n, "it waits for another container", "")
+		has, is := pool.Behind("p")
+		if limits := has.Containers["c"].Limits; !is || limits.Memory().String() != "64Mi" {
+			t.Errorf("it is said to have %v", has)
+		}
 		k.expectPod("p", 2, "134217728")
 		var first cri.Pod
 		n.lock(func() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
@@ -18,12 +19,15 @@ import (
 type followed struct {
 	mu   sync.Mutex           // guards pods
 	pods map[types.UID]string // with the last error that was told of
+	// has is what those have that do not have all yet.
+	has map[types.UID]podspec.Resources
 	// anew names the containers that are being started anew; Run owns it.
 	anew map[types.UID]sets.Set[string]
 }
 
 func newFollowed() followed {
-	return followed{pods: map[types.UID]string{}, anew: map[types.UID]sets.Set[string]{}}
+	return followed{pods: map[types.UID]string{}, has: map[types.UID]podspec.Resources{},
+		anew: map[types.UID]sets.Set[string]{}}
 }
 
 func (f *followed) add(uid types.UID) {
@@ -47,8 +51,25 @@ func (f *followed) told(uid types.UID, what string) (news bool) {
 	news = f.pods[uid] != what || what == ""
 	if f.pods[uid] = what; what == "" {
 		delete(f.pods, uid)
+		delete(f.has, uid)
 	}
 	return news
+}
+
+// note records what a pod has that does not have all yet.
+func (f *followed) note(uid types.UID, has podspec.Resources) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.has[uid] = has
+}
+
+// Behind returns what containers of the pod, and the pod, have that do not have all that it was allocated, without
+// containers if that is not known yet. is: there may be some.
+func (l *Loop) Behind(uid types.UID) (has podspec.Resources, is bool) {
+	l.followed.mu.Lock()
+	defer l.followed.mu.Unlock()
+	_, is = l.followed.pods[uid]
+	return l.followed.has[uid], is
 }
 
 // Follow has a round look at a pod that was allocated other resources, and Settled called.
@@ -83,11 +104,14 @@ func (l *Loop) settle(ctx context.Context, followed []types.UID, found []live) {
 // it from that.
 func (l *Loop) lacking(uid types.UID, found []live) (lacking bool, err error) {
 	anew := l.followed.anew[uid]
+	has := podspec.Resources{Containers: map[string]v1.ResourceRequirements{}}
 	for _, c := range found {
 		switch {
 		case c.pod.UID != uid:
+			continue
 		case c.record.given == c.spec:
 			anew.Delete(c.Name)
+			continue
 		case c.restarts():
 			anew = anew.Union(sets.New(c.Name))
 		default:
@@ -96,7 +120,13 @@ func (l *Loop) lacking(uid types.UID, found []live) (lacking bool, err error) {
 				err = c.record.unmoved.err
 			}
 		}
+		if given := c.record.given; given != nil && c.ID != "" {
+			has.Containers[c.Name] = podspec.ResourcesOf(given).Containers[c.Name]
+		} else if given != nil {
+			has.Pod = given.Spec.Resources
+		}
 	}
+	l.followed.note(uid, has)
 	if _, known := l.cfg.Pod(uid); len(anew) == 0 || !known {
 		delete(l.followed.anew, uid)
 		return lacking, err

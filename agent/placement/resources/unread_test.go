@@ -32,7 +32,7 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 		n := &world{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k}
 		unread := 0
 		now := Node{online: cpusOf(cpuset.New(1)), hardware: machine.Hardware{}}
-		r := reader{&now, k, func() { unread++ }, n.spec}
+		r := reader{&now, k, func() { unread++ }, n.spec, nothingRan}
 		known := records{}
 		round := func() (lacking int) {
 			var found []live
@@ -84,7 +84,7 @@ func TestUnreadablePodQuota(t *testing.T) {
 	n.assign("a", 1)
 	n.assign("none", 2)
 	now := newNode(Settings{}, machine.Hardware{Machine: eightCPUs(t)}, n.state())
-	r := reader{&now, k, func() { unread++ }, n.spec}
+	r := reader{&now, k, func() { unread++ }, n.spec, nothingRan}
 	known := records{}
 	read := func(uid types.UID) *cgroups.CPULimit {
 		pod := live{pod: &cri.Pod{UID: uid, Containers: []cri.Container{

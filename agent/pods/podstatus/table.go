@@ -98,6 +98,7 @@ func (t *table) replace(before, next entry) bool {
 	}
 	t.put(next)
 	if next.active() != before.active() || next.Shown() != before.Shown() || next.Pod != before.Pod ||
+		next.Resize.InProgress != before.Resize.InProgress ||
 		next.status.Phase != before.status.Phase || next.Cleared != before.Cleared {
 		t.changed.Publish()
 	}

@@ -29,7 +29,9 @@ type input struct {
 	// probed holds the results of the containers' probes by container id.
 	probed map[string]status.Probed
 	// failed says, by container id, why a container has to be stopped whatever its probes say.
-	failed  map[string]string
+	failed map[string]string
+	// had is what ran of the pod when the agent started; nil: unknown.
+	had     *podspec.Resources
 	now     time.Time
 	memory  *memory // read only
 	backOff BackOff

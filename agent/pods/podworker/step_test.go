@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // story is a pod, what its containers do, what happens to it, and all that the worker then does,
@@ -362,6 +364,54 @@ func TestStories(t *testing.T) {
 				20s SyncPod: StartContainer web #0`,
 		},
 	})
+}
+
+// sized returns the pod of TestResizeStartsAnew.
+func sized(cpu, memory string) *v1.Pod {
+	pod := makePod("Always side~ | web")
+	for c := range podspec.Containers(pod) {
+		c.Resources = podtest.Requirements("cpu=" + cpu + " memory=" + memory)
+		c.ResizePolicy = []v1.ContainerResizePolicy{
+			{ResourceName: v1.ResourceCPU, RestartPolicy: v1.NotRequired},
+			{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	}
+	return pod
+}
+
+// Containers whose policy says so are started anew to have other resources, once. Of those that a kubelet made its
+// record says what they had.
+func TestResizeStartsAnew(t *testing.T) {
+	both := []string{"Container side resize requires restart", "Container web resize requires restart"}
+	for name, test := range map[string]struct {
+		byKubelet bool
+		next      *v1.Pod
+		want      []string
+	}{
+		"CPU":                    {next: sized("2", "1Gi")},
+		"memory":                 {next: sized("1", "2Gi"), want: both},
+		"CPU, a kubelet's":       {byKubelet: true, next: sized("2", "1Gi")},
+		"memory, of a kubelet's": {byKubelet: true, next: sized("1", "2Gi"), want: both},
+	} {
+		w := newWorld(sized("1", "1Gi"))
+		w.until(time.Second)
+		if test.byKubelet {
+			had := podspec.ResourcesOf(w.pod)
+			w.had = &had
+			for i := range w.seen.Containers {
+				w.seen.Containers[i].Annotations = nil
+			}
+		}
+		w.pod, w.want.Pod = test.next, test.next
+		var reported []string
+		for w.round() {
+			if a := w.last.Action; a.Kind == StopContainers {
+				reported = append(reported, a.Message)
+			}
+		}
+		if diff := cmp.Diff(test.want, reported); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }
 
 // The words in which it is told that a container's definition has changed are the kubelet's.

@@ -186,7 +186,7 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	kind, probe := failedProbe(c, p.probed[record.ID])
 	switch changed := record.From.Hash != "" && record.From.Hash != cri.ContainerHash(c); {
 	case lasts && changed:
-	case lasts && resizeRestarts(c, record):
+	case lasts && p.resizeRestarts(c, record):
 		a.Message = fmt.Sprintf("Container %s resize requires restart", c.Name)
 	case lasts && probe != nil:
 		a.Message, a.Again = probeFailed(p.Pod, c, kind, init)
@@ -204,8 +204,13 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 
 // resizeRestarts reports whether a container has to be started anew to have the resources that it was
 // allocated.
-func resizeRestarts(c *v1.Container, record cri.Container) bool {
+func (in input) resizeRestarts(c *v1.Container, record cri.Container) bool {
 	made := resize.Made(record)
+	if had := in.had; made == nil && had != nil { // a kubelet made it
+		if its, known := had.Containers[c.Name]; known {
+			made = &its
+		}
+	}
 	return made != nil && resize.Restarts(c, *made)
 }
 

@@ -235,6 +235,9 @@ func (c Config) decide(l look, m *memory) Decision {
 	if c.Failed != nil {
 		in.failed = c.Failed(l.Pod.UID)
 	}
+	if c.Had != nil {
+		in.had = c.Had(l.Pod.UID)
+	}
 	if c.Holds != nil {
 		in.holds = c.Holds(l.Pod.UID)
 	}

@@ -55,6 +55,8 @@ type Known struct {
 	// Failed says, by container id, why a container has to be stopped whatever its probes say: a device
 	// that it has failed. It is started again as one that failed its liveness probe. nil: none has to.
 	Failed func(types.UID) map[string]string
+	// Had returns what ran of a pod when the agent started; nil: unknown, or nothing ran.
+	Had func(types.UID) *podspec.Resources
 	// IsPublished reports whether the newest status of a pod is published. When that changes,
 	// Workers.Published is called. A nil function: statuses are not published.
 	IsPublished func(types.UID) bool

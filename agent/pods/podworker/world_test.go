@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -170,11 +171,15 @@ func (m *machine) create(a Action) error {
 	m.require(a.Attempt+1 >= m.next[a.Container], "%s #%d was made before", a.Container, a.Attempt)
 	m.next[a.Container] = max(m.next[a.Container], a.Attempt+1)
 	m.ids++
-	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
+	next := cri.Container{
 		ID: fmt.Sprintf("c%d", m.ids), Name: a.Container, SandboxID: m.seen.Sandboxes[0].ID,
 		State: cri.ContainerCreated, Attempt: a.Attempt, CreatedAt: m.now,
 		From: cri.Origin{Hash: m.hash(a.Container)},
-	})
+	}
+	if spec, _ := podspec.Find(m.pod, a.Container); spec != nil && len(spec.ResizePolicy) > 0 {
+		next.Annotations = map[string]string{resize.Annotation: resize.DescribeContainer(spec)}
+	}
+	m.seen.Containers = slices.Insert(m.seen.Containers, 0, next)
 	return nil
 }
 
@@ -289,6 +294,7 @@ type world struct {
 	probed map[string]status.Probed
 	// failed says why containers have to be stopped whatever probes found, by container id.
 	failed map[string]string
+	had    *podspec.Resources // what ran of the pod when the agent started
 	// lost is set once the pod's cgroup is gone; a new sandbox has a new one.
 	lost string
 	// fault is asked before each action; an error is the action's, and without done the
@@ -309,7 +315,7 @@ func (w *world) round() bool {
 		return w.next[container]
 	})
 	w.memory.learn(w.want, seen, b)
-	d := step(input{Desired: w.want, observed: seen, probed: w.probed, failed: w.failed, now: w.now,
+	d := step(input{Desired: w.want, observed: seen, probed: w.probed, failed: w.failed, had: w.had, now: w.now,
 		memory: w.memory, backOff: b, lost: w.lost, holds: w.holds})
 	w.memory.deadline, w.last = d.Deadline, d
 	if d.Action == nil {

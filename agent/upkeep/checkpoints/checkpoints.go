@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config has what Checkpoints needs.
@@ -32,10 +33,11 @@ type Config struct {
 	BootID          string
 	Store           *store.Store
 	Running         func() []cri.Pod // the runtime's pods
-	// Admitted has the resources with which pods were admitted. Active returns the admitted pods that
-	// have not ended, as they were admitted.
+	// Admitted has the resources that pods were allocated before. Active returns the admitted pods that
+	// have not ended, as they are allocated; Behind returns what runs of a pod that does not have all of that.
 	Admitted  resize.Admitted
 	Active    func() []*v1.Pod
+	Behind    func(types.UID) (podspec.Resources, bool)
 	Hardware  func() machine.Hardware
 	Inventory func() devicemanager.Inventory
 	// Lasting reports whether a kubelet that takes over the node finds the pod under this UID.
@@ -48,10 +50,14 @@ type Config struct {
 }
 
 // Checkpoints owns the kubelet's files of one node.
-type Checkpoints struct{ cfg Config }
+type Checkpoints struct {
+	cfg Config
+	// actuated is what was written last of what runs of pods; Run owns it.
+	actuated map[types.UID]podspec.Resources
+}
 
 // New reads and writes nothing.
-func New(cfg Config) *Checkpoints { return &Checkpoints{cfg} }
+func New(cfg Config) *Checkpoints { return &Checkpoints{cfg: cfg} }
 
 // exportDelay is how long an export waits for further commits, as each export writes whole files.
 const exportDelay = 200 * time.Millisecond
@@ -151,16 +157,23 @@ func (c *Checkpoints) left() allocation.State {
 // export writes the kubelet's files.
 func (c *Checkpoints) export(assigned allocation.State) error {
 	return errors.Join(
-		handover.Export(c.cfg.Root, c.cfg.DeviceDir, assigned, c.node()), c.exportAdmitted())
+		handover.Export(c.cfg.Root, c.cfg.DeviceDir, assigned, c.node()), c.exportResources())
 }
 
-func (c *Checkpoints) exportAdmitted() error {
-	content, err := c.cfg.Admitted.Export(c.cfg.Active(), c.cfg.Running())
+// exportResources writes what pods are allocated, and what runs of them.
+func (c *Checkpoints) exportResources() error {
+	allocated := c.cfg.Admitted.Allocated(c.cfg.Active(), c.cfg.Running())
+	c.actuated = c.cfg.Admitted.Actuated(allocated, c.actuated, c.cfg.Behind)
+	return errors.Join(c.write(resize.KubeletFile, allocated), c.write(resize.ActuatedFile, c.actuated))
+}
+
+func (c *Checkpoints) write(name string, pods map[types.UID]podspec.Resources) error {
+	content, err := resize.Encode(pods)
 	if err == nil {
-		err = files.Renew(filepath.Join(c.cfg.Root, resize.KubeletFile), content)
+		err = files.Renew(filepath.Join(c.cfg.Root, name), content)
 	}
 	if err != nil {
-		return fmt.Errorf("export %s: %w", resize.KubeletFile, err)
+		return fmt.Errorf("export %s: %w", name, err)
 	}
 	return nil
 }
