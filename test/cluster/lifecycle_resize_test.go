@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,11 +15,13 @@ import (
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/test/cluster/histories"
+	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )
 
 // TestResizes: pods whose resources change while they run have the same history on numalet and on the stock
-// kubelet, which needs pods' cgroups for it. NUMALET_SCENARIOS chooses some.
+// kubelet, which needs pods' cgroups for it. NUMALET_SCENARIOS chooses some, NUMALET_RESIZES adds that many pods whose
+// resources are drawn by chance; NUMALET_PARITY_SEED draws others.
 func TestResizes(t *testing.T) {
 	port, servers := newProbeServers(t, len(agents))
 	var sides []*scenarioNode
@@ -40,7 +44,9 @@ func TestResizes(t *testing.T) {
  containers: [{name: main, image: sim.local/app, resources: {requests: {cpu: 500m}}}]}}`, s.Name))
 		await(t, s.Cluster, s.Namespace, "filler", runs)
 	}
-	some := slices.DeleteFunc(resizeScenarios(), func(s scenario) bool { return !chosen(t).MatchString(s.name) })
+	some := slices.DeleteFunc(slices.Concat(resizeScenarios(), chanceResizes(t)), func(s scenario) bool {
+		return !chosen(t).MatchString(s.name)
+	})
 	runUntilAlike(t, sides, some, &histories.Comparison{Meant: meantResizes, Shortly: 500 * time.Millisecond})
 }
 
@@ -90,6 +96,66 @@ func pendingFor(reason string) func(*v1.Pod) bool {
 		}
 		return false
 	}
+}
+
+// isSized reports whether the agent has taken the last change of the pod, and carried it out.
+func isSized(generation int64) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		return p.Generation == generation && p.Status.ObservedGeneration == generation && isReady(p) &&
+			isSettledResize(p) && pendingResize(p) == ""
+	}
+}
+
+// chanceResizes have pods of one to three containers, guaranteed or burstable, with any policies, whose resources
+// change twice. The simulated runtime says nothing of the memory in use, without which the kubelet lowers no limit in
+// place.
+func chanceResizes(t *testing.T) (out []scenario) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071), 2))
+	for i := range harness.Number(t, "NUMALET_RESIZES", 6) {
+		guaranteed := random.IntN(2) == 0
+		anew := make([]bool, 1+random.IntN(3)) // a container's memory
+		memory := make([]int, len(anew))
+		for i := range anew {
+			anew[i], memory[i] = random.IntN(3) == 0, 16
+		}
+		resources := func(at int) string {
+			if memory[at] += random.IntN(32); anew[at] {
+				memory[at] = 16 + random.IntN(64)
+			}
+			cpu := 5 + random.IntN(20)
+			if guaranteed {
+				return fmt.Sprintf(`{"requests":{"cpu":"%dm","memory":"%dMi"},"limits":{"cpu":"%[1]dm","memory":"%[2]dMi"}}`,
+					cpu, memory[at])
+			}
+			return fmt.Sprintf(`{"requests":{"cpu":"%dm","memory":"%dMi"},"limits":{"cpu":"%dm","memory":"%dMi"}}`, cpu,
+				8+random.IntN(8), cpu+1+random.IntN(20), memory[at])
+		}
+		var made []string
+		for at := range anew {
+			policy := "NotRequired"
+			if anew[at] {
+				policy = "RestartContainer"
+			}
+			made = append(made, fmt.Sprintf(`{"name":"c%d","image":"APP","resources":%s,
+ "resizePolicy":[{"resourceName":"memory","restartPolicy":%q}]}`, at, resources(at), policy))
+		}
+		changed := func() string {
+			var some []string
+			for at := range anew {
+				if len(some) == 0 || random.IntN(2) == 0 {
+					some = append(some, fmt.Sprintf(`{"name":"c%d","resources":%s}`, at, resources(at)))
+				}
+			}
+			return `{"containers":[` + strings.Join(some, ",") + `]}`
+		}
+		out = append(out, scenario{name: fmt.Sprintf("chance-resize-%d", i),
+			spec: `{"terminationGracePeriodSeconds":1,"containers":[` + strings.Join(made, ",") + `]}`, steps: []step{
+				{until: isSized(1), stay: 2 * time.Second, do: resized(changed())},
+				{until: isSized(2), stay: 2 * time.Second, do: resized(changed())},
+				{until: isSized(3), stay: 2 * time.Second}}})
+	}
+	return out
 }
 
 // resizeScenarios have pods whose resources change while they run.

@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -207,7 +208,12 @@ func expectSettled(t *testing.T, n *world, what string, want ...string) {
 func TestFollowed(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
-		k.podOf(n, asking("p", "2", "64Mi"))
+		whole := func(cpus string) *v1.Pod {
+			pod := asking("p", cpus, "64Mi")
+			podtest.Resources("cpu=" + cpus + " memory=64Mi")(pod)
+			return pod
+		}
+		k.podOf(n, whole("2"))
 		n.lock(func() {
 			for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
 				pod := pods["p"]
@@ -218,9 +224,12 @@ func TestFollowed(t *testing.T) {
 		pool.Wake()
 		expectUpdates(t, n, "at first", "")
 		n.lock(func() { n.refuses = errors.New("not here") })
-		n.sees(pool, asking("p", "4", "64Mi"))
+		n.sees(pool, whole("4"))
 		pool.Follow("p")
 		expectSettled(t, n, "the runtime refuses", "p: tell the runtime of the resources of sandbox s: not here")
+		if has, is := pool.Behind("p"); !is || has.Pod == nil || has.Pod.Limits.Cpu().String() != "2" {
+			t.Errorf("it is said to have %v", has)
+		}
 		time.Sleep(time.Minute)
 		expectSettled(t, n, "it still does")
 		n.lock(func() { n.refuses, n.sandboxes = status.Error(codes.Unimplemented, "what?"), nil })
@@ -230,6 +239,14 @@ func TestFollowed(t *testing.T) {
 		if want := []string{"s=4000:1000+4096/67108864"}; !slices.Equal(n.sandboxes, want) {
 			t.Errorf("of the sandbox it was told %q, want %q", n.sandboxes, want)
 		}
+		n.lock(func() { n.fail = func(string) error { return errors.New("busy") } })
+		n.assign("x", 5)
+		n.sees(pool, whole("2"))
+		pool.Follow("p")
+		expectSettled(t, n, "what others wait for is tried again at once")
+		n.lock(func() { n.fail = nil })
+		time.Sleep(time.Minute)
+		expectSettled(t, n, "then", "p: <nil>")
 		pool.Follow("nobody")
 		expectSettled(t, n, "of nothing that runs", "nobody: <nil>")
 	})
