@@ -39,7 +39,7 @@ type settings struct {
 
 // TestPeer measures NUMALET_PEER rounds, each agent once in each; without it nothing. NUMALET_PEER_PARTS
 // is a regular expression for the parts to measure: singles, exits, burst, probes, answers, claims,
-// volumes, guarded.
+// volumes, guarded, resizes.
 func TestPeer(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("NUMALET_PEER"))
 	if err != nil || rounds < 1 {
@@ -72,7 +72,7 @@ func TestPeer(t *testing.T) {
 // measure puts the load on one agent and adds what is measured.
 func measure(t *testing.T, s settings, name string, into column) {
 	c := rig.Start(t)
-	agent, daemon, _ := containerdrig.Node(t)
+	agent, daemon, group := containerdrig.Node(t)
 	if name == "kubelet" {
 		rig.StockKubelet(t, agent)
 	}
@@ -93,7 +93,7 @@ func measure(t *testing.T, s settings, name string, into column) {
 	}{
 		{"singles", n.oneAtATime}, {"exits", n.exits}, {"burst", n.atOnce}, {"probes", n.probed},
 		{"answers", n.answered}, {"claims", func() { n.claims(daemon) }},
-		{"volumes", n.volumes}, {"guarded", n.guarded},
+		{"volumes", n.volumes}, {"guarded", n.guarded}, {"resizes", func() { n.resizes(group) }},
 	} {
 		if chosen.MatchString(part.name) {
 			part.do()
