@@ -22,6 +22,7 @@ func notMade() map[string]string {
 		"TestNFS runs both agents": {"NFSVolumeSource", "server", "path", "readOnly"},
 		"TestClaims and TestNFS run both agents": {"PersistentVolumeClaimVolumeSource",
 			"claimName", "readOnly"},
+		"TestResizes runs both agents":      {"ContainerResizePolicy", "resourceName", "restartPolicy"},
 		"TestBlockVolumes runs both agents": {"VolumeDevice", "name", "devicePath"},
 		"TestPodCertificates runs both agents": {"PodCertificateProjection", "signerName",
 			"keyType", "credentialBundlePath", "keyPath", "certificateChainPath"},
