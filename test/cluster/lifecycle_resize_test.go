@@ -58,6 +58,10 @@ var meantResizes = []histories.Meant{
 		Why: "a memory request changes nothing that the runtime keeps"},
 	{Pod: "resize-adds-limits", Field: "container main resources", By: histories.Theirs, Seldom: true,
 		Value: "#0 requests cpu 10m memory 20Mi, .*", Why: "the runtime does not have the limits yet"},
+	{Pod: ".*resize.*", Field: "container .* resources", Seldom: true, Briefly: true,
+		Why: "a status written meanwhile has the values that the runtime had by then"},
+	{Pod: ".*resize.*", Field: "container .* state", Value: "#[0-9] waiting ContainerCreating", Seldom: true, Briefly: true,
+		By: histories.Ours, Why: "the kubelet stops a container and starts it anew in one step, and writes no status between"},
 }
 
 // resized returns an action that patches the resources of a pod as kubectl does. spec is JSON.

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
@@ -98,7 +99,8 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	byName := observed.Records()
 	for c := range podspec.All(want.Pod) {
 		hash, records := cri.ContainerHash(c), byName[c.Name]
-		m.learnMade(c.Name, hash, observed.ReadAt, b)
+		// A container that a resize starts anew is another one.
+		m.learnMade(c.Name, hash+resize.DescribeContainer(c), observed.ReadAt, b)
 		if len(records) == 0 {
 			m.first[c.Name] = m.attempts[c.Name] // it begins to count anew
 			continue

@@ -414,6 +414,23 @@ func TestResizeStartsAnew(t *testing.T) {
 	}
 }
 
+// No pause is made before a container that resizes start anew one after the other, as it did not crash.
+func TestResizesStartAnewAtOnce(t *testing.T) {
+	w := newWorld(sized("1", "1Gi"))
+	w.until(time.Second)
+	for i, memory := range []string{"2Gi", "3Gi", "4Gi"} {
+		w.pod = sized("1", memory)
+		w.want.Pod = w.pod
+		for w.round() {
+		}
+		for name, records := range w.seen.Records() {
+			if last := records[0]; last.State != cri.ContainerRunning || last.Attempt != uint32(i+1) {
+				t.Errorf("%s of %s: attempt %d is %v, want attempt %d to run", name, memory, last.Attempt, last.State, i+1)
+			}
+		}
+	}
+}
+
 // The words in which it is told that a container's definition has changed are the kubelet's.
 func TestDefinitionChanged(t *testing.T) {
 	w := newWorld(makePod("Always side~ | web"))

@@ -162,21 +162,20 @@ func (p *plan) keep(c *v1.Container, init bool) {
 		}
 	case succeeds && status.InitSucceeded(record.Exit):
 		p.start(c, pause{}) // it did, but in an earlier sandbox
-	case !init && p.memory.again[record.ID] != NotAgain:
+	case p.memory.again[record.ID] == AgainAtOnce:
 		p.d.waits(c.Name, status.Reason{})
-		after := pause{}
-		if p.memory.again[record.ID] == AgainLater {
-			after = p.sinceExit(c, record)
-		}
-		p.start(c, after)
+		p.start(c, pause{})
+	case !init && p.memory.again[record.ID] == AgainLater:
+		p.d.waits(c.Name, status.Reason{})
+		p.start(c, p.sinceExit(c, record))
 	case init || podspec.Restarts(p.Pod, c, record.Exit.Code):
 		p.start(c, p.sinceExit(c, record))
 	}
 }
 
-// keepRunning stops a running container whose definition changed, which a probe found dead, which a resize
-// starts anew, or which has a failed device; one that has yet to succeed only for the last. A record without a hash counts as
-// unchanged.
+// keepRunning stops a running container whose definition changed, which a probe found dead, which a
+// resize starts anew, or which has a failed device; one that has yet to succeed only for the last. A
+// record without a hash counts as unchanged.
 func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	a := Action{
 		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID}, Again: AgainAtOnce,

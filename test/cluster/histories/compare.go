@@ -18,6 +18,8 @@ type Meant struct {
 	// Beside is a regular expression for the value of the same attempt that the other agent has in
 	// its place; empty: it may have none.
 	Beside string
+	// Briefly: a value that an agent shows for longer than Comparison.Shortly is not meant.
+	Briefly bool
 	// Seldom: chance decides whether the difference occurs.
 	Seldom bool
 	// Why is the reason, with the page that tells users about it.
@@ -138,7 +140,7 @@ func (c *Comparison) wrong(pod, field string, s, other side) (out []string) {
 			continue
 		}
 		why := c.whyWrong(field, s, other, i)
-		if why != "" && !c.isMeant(pod, field, v.Is, s.agent, other) {
+		if why != "" && !c.isMeant(pod, field, v, s.agent, other) {
 			out = append(out, fmt.Sprintf("%s has %q, %s", s.agent, v.Is, why))
 		}
 	}
@@ -174,10 +176,11 @@ func (c *Comparison) goesToo(agent, field string, values []Value, i int) bool {
 	return false
 }
 
-func (c *Comparison) isMeant(pod, field, value, by string, other side) bool {
+func (c *Comparison) isMeant(pod, field string, v Value, by string, other side) bool {
 	i := slices.IndexFunc(c.Meant, func(m Meant) bool {
 		return (m.By == "" || m.By == by) && matches(m.Pod, pod) && matches(m.Field, field) &&
-			matches(m.Value, value) && (m.Beside == "" || other.hasBeside(value, m.Beside))
+			matches(m.Value, v.Is) && (m.Beside == "" || other.hasBeside(v.Is, m.Beside)) &&
+			(!m.Briefly || v.Lasted <= c.Shortly)
 	})
 	if i < 0 {
 		return false
