@@ -98,24 +98,24 @@ func (r reader) look(ctx context.Context, c live, before, known records) live {
 // made returns the spec with the resources that were recorded of the container, or else of what ran of the pod,
 // or for which its sandbox was made. A container or pod that is seen for the first time is taken to have these:
 // if the pod was resized since, it is given its resources once more.
-func (of reader) made(c live) *v1.Pod {
+func (r reader) made(c live) *v1.Pod {
 	if c.spec == nil {
 		return nil
 	}
-	r := of.had(c.pod.UID)
-	if r == nil {
-		r = resize.Recorded(*c.pod)
+	had := r.had(c.pod.UID)
+	if had == nil {
+		had = resize.Recorded(*c.pod)
 	}
 	if own := resize.Made(c.Container); own != nil {
-		if r == nil {
-			r = new(podspec.ResourcesOf(c.spec))
+		if had == nil {
+			had = new(podspec.ResourcesOf(c.spec))
 		}
-		r = new(r.Over(podspec.Resources{Containers: map[string]v1.ResourceRequirements{c.Name: *own}}))
+		had = new(had.Over(podspec.Resources{Containers: map[string]v1.ResourceRequirements{c.Name: *own}}))
 	}
-	if r == nil {
+	if had == nil {
 		return c.spec
 	}
-	return r.In(c.spec)
+	return had.In(c.spec)
 }
 
 // read computes the values that a container or pod should have, and reads the kernel's.
