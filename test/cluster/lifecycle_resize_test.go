@@ -26,15 +26,7 @@ func TestResizes(t *testing.T) {
 	port, servers := newProbeServers(t, len(agents))
 	var sides []*scenarioNode
 	for i, agent := range agents {
-		group := scratch.Cgroup("resize-" + agent)
-		if err := cgroups.CreateRoot(group); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := cgroups.DeleteRoot(context.Background(), group); err != nil {
-				t.Error(err)
-			}
-		})
+		group := ownCgroup(t, "resize-"+agent)
 		sides = append(sides, newScenarioNodeWith(t, agent, fmt.Sprint(port), servers[i],
 			map[string]any{"cgroupsPerQOS": true, "cgroupRoot": group}, "--device-admission-wait=0")) // as with the kubelet
 	}
@@ -48,6 +40,21 @@ func TestResizes(t *testing.T) {
 		return !chosen(t).MatchString(s.name)
 	})
 	runUntilAlike(t, sides, some, &histories.Comparison{Meant: meantResizes, Shortly: 500 * time.Millisecond})
+}
+
+// ownCgroup makes a root for the cgroups of pods, and deletes it at the end of the test.
+func ownCgroup(t *testing.T, name string) string {
+	t.Helper()
+	group := scratch.Cgroup(name)
+	if err := cgroups.CreateRoot(group); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cgroups.DeleteRoot(context.Background(), group); err != nil {
+			t.Error(err)
+		}
+	})
+	return group
 }
 
 // meantResizes are the intended differences.

@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,11 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
-	"github.com/numalet/numalet/test/scratch"
 )
 
 // resizedPods is how many pods TestKilledWhileResizing has.
@@ -31,15 +28,7 @@ func TestKilledWhileResizing(t *testing.T) {
 	c := rig.Start(t)
 	n := harness.New(t)
 	rig.ThisMachine(n)
-	group := scratch.Cgroup("resize-kill")
-	if err := cgroups.CreateRoot(group); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cgroups.DeleteRoot(context.Background(), group); err != nil {
-			t.Error(err)
-		}
-	})
+	group := ownCgroup(t, "resize-kill")
 	n.Settings["cgroupsPerQOS"], n.Settings["cgroupRoot"] = true, group
 	n.Settings["cpuManagerPolicy"], n.Settings["topologyManagerPolicy"] = "none", "none"
 	s := &side{Cluster: c, Node: c.Join(n, "resize-kill")}

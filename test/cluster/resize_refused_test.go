@@ -1,17 +1,14 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
-	"github.com/numalet/numalet/test/scratch"
 )
 
 // TestResizeIsInfeasible: a resize of a pod with exclusive CPUs is refused in the kubelet's words.
@@ -106,15 +103,7 @@ func TestSwitchAfterAResize(t *testing.T) {
 			rig.StockKubelet(t, n)
 			programs := map[string][]string{"kubelet": n.Program, "numalet": nil}
 			n.Program = programs[first]
-			group := scratch.Cgroup("resize-switch")
-			if err := cgroups.CreateRoot(group); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := cgroups.DeleteRoot(context.Background(), group); err != nil {
-					t.Error(err)
-				}
-			})
+			group := ownCgroup(t, "resize-switch")
 			n.Settings["cgroupsPerQOS"], n.Settings["cgroupRoot"] = true, group
 			n.Settings["cpuManagerPolicy"], n.Settings["topologyManagerPolicy"] = "none", "none"
 			s := &side{Cluster: c, Node: c.Join(n, "resize-from-"+first)}

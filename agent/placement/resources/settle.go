@@ -19,7 +19,7 @@ import (
 type followed struct {
 	mu   sync.Mutex           // guards pods
 	pods map[types.UID]string // with the last error that was told of
-	// has is what those have that do not have all yet.
+	// has holds the present resources of each pod that lacks some of its new ones.
 	has map[types.UID]podspec.Resources
 	// anew names the containers that are being started anew; Run owns it.
 	anew map[types.UID]sets.Set[string]

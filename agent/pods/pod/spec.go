@@ -28,7 +28,7 @@ type Resize struct {
 	// all yet. Error says what keeps them; "": nothing.
 	InProgress bool
 	Error      string
-	// Generation is that of the pod whose resources are being applied.
+	// Generation is the metadata.generation of the spec that is being applied.
 	Generation int64
 }
 

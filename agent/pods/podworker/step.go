@@ -30,7 +30,7 @@ type input struct {
 	probed map[string]status.Probed
 	// failed says, by container id, why a container has to be stopped whatever its probes say.
 	failed map[string]string
-	// had is what ran of the pod when the agent started; nil: unknown.
+	// had holds the resources of the running pod when the agent started; nil: unknown.
 	had     *podspec.Resources
 	now     time.Time
 	memory  *memory // read only

@@ -58,7 +58,7 @@ func (z resizes) status(c podstatus.Change) {
 	}
 }
 
-// resizeState is what a status says of a resize.
+// resizeState holds the resize conditions of a pod status.
 type resizeState struct {
 	pending    string // the reason in small letters; "": it says of none
 	inProgress bool

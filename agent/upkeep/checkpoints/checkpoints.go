@@ -52,7 +52,7 @@ type Config struct {
 // Checkpoints owns the kubelet's files of one node.
 type Checkpoints struct {
 	cfg Config
-	// actuated is what was written last of what runs of pods; Run owns it.
+	// actuated holds the content of the last actuated_pods_state written; Run owns it.
 	actuated map[types.UID]podspec.Resources
 }
 

@@ -21,7 +21,7 @@ type Resize struct {
 	Retry time.Time
 	// Promised: what it waits for is kept from pods that came later.
 	Promised bool
-	// recording is what is being recorded as allocated; nil: nothing.
+	// recording is the demand that a commit under way records as allocated; nil: no commit is.
 	recording *decide.Demand
 }
 

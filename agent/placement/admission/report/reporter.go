@@ -34,7 +34,7 @@ func New(tell func(Result), plugins any) *Reporter {
 // reported holds what was said of a pod, and what there is to say with the next outcome.
 type reported struct {
 	last Result // what was reported last
-	// resize is what was reported last of a resize.
+	// resize is the last result of a resize.
 	resize Result
 	// basis explains the last decision, until that is final.
 	basis *decide.Basis
