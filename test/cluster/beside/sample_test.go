@@ -310,6 +310,7 @@ func (s *sample) startAgent() {
 	s.Helper()
 	before := s.count("ListAndWatch")
 	s.node.Start()
+	s.awaitRegistration() // by then the agent has removed the plugin's old socket, which register must not see
 	s.register()
 	s.eventually("the plugin is asked for its devices", func() error {
 		if s.count("ListAndWatch") == before {
