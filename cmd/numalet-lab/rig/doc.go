@@ -9,15 +9,22 @@
 //
 // # Time
 //
-// Time is virtual. There are three kinds of events; at the same time they happen in this order: a
-// pod leaves, a pod has waited too long, a pod arrives. The agent's own code decides on arrivals
-// (allocation.Room). There is no runtime: an admitted pod holds its resources until its lifetime is
+// Time is virtual. There are four kinds of events; at the same time they happen in this order: a
+// pod leaves, a pod asks for other resources, a pod has waited too long, a pod arrives. The agent's
+// own code decides on arrivals (allocation.Room), and on resizes the agent's line (resizing), which
+// has all running pods. There is no runtime: an admitted pod holds its resources until its lifetime is
 // over. Of a scheduler there is what chooses the devices of resource claims (scheduler), before the
 // node decides.
 //
 // Without a wait, a pod for which there is no place is rejected at once. With one it is tried again
 // whenever a pod leaves, in the order of arrival; once one pod finds no place, others of its shape
 // are not tried at that moment. Its lifetime starts when it is admitted, not when it arrives.
+//
+// # Resizes
+//
+// A pod has its new resources as soon as the line allocates them: there is no runtime that could
+// lag behind. Deferred resizes come before pods that wait. What a mix's pods ask for later is drawn
+// apart from the pods, so that the same pods come without it.
 //
 // # Same seed, same report
 //

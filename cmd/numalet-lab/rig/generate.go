@@ -13,6 +13,8 @@ import (
 // Stream is a sequence of pods that arrive and leave.
 type Stream struct {
 	Shapes []Shape
+	// Sizes are what pods ask for after resizes.
+	Sizes []Size
 	// Arrivals are ordered by time.
 	Arrivals []Arrival
 }
@@ -24,6 +26,8 @@ type Arrival struct {
 	Lifetime time.Duration
 	// Shape is an index in Stream.Shapes.
 	Shape int
+	// Resizes are ordered by time.
+	Resizes []Resize
 }
 
 // end returns the time of the last arrival.
@@ -54,6 +58,7 @@ type Draw struct {
 // Generate draws a stream from a mix. It refuses a mix that asks for devices that the site lacks.
 func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 	var out Stream
+	var first []int // of each template's sizes
 	for _, t := range m.Templates {
 		shape, err := s.shape(t.Name, t.PodSpec)
 		if err == nil {
@@ -62,7 +67,10 @@ func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 		if err != nil {
 			return out, fmt.Errorf("mix %s: template %s: %w", m.Name, t.Name, err)
 		}
-		out.Shapes = append(out.Shapes, shape)
+		out.Shapes, first = append(out.Shapes, shape), append(first, len(out.Sizes))
+		if t.Resizes != nil {
+			out.Sizes = append(out.Sizes, t.Resizes.sizes(shape, len(out.Shapes)-1)...)
+		}
 	}
 	if err := out.oneOwner(); err != nil {
 		return out, fmt.Errorf("mix %s: %w", m.Name, err)
@@ -71,7 +79,8 @@ func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 	if err != nil {
 		return out, fmt.Errorf("mix %s: %w", m.Name, err)
 	}
-	source := rand.New(rand.NewPCG(d.Seed, 0))
+	// Resizes have a source of their own: without them the same pods come.
+	source, resizes := rand.New(rand.NewPCG(d.Seed, 0)), rand.New(rand.NewPCG(d.Seed, 1))
 	var until []float64 // sums of the weights
 	total := 0.0
 	for _, t := range m.Templates {
@@ -89,12 +98,10 @@ func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 		pick := source.Float64() * total
 		shape, _ := slices.BinarySearch(until, pick)
 		shape = min(shape, len(until)-1)
-		life := m.Templates[shape].Lifetime
-		drawn := drawLifetime(life.Distribution)(source) * float64(life.Mean)
-		lifetime := time.Duration(min(drawn, float64(maxTime))).Round(tick)
-		out.Arrivals = append(out.Arrivals, Arrival{
-			At: at, Lifetime: max(tick, lifetime), Shape: shape,
-		})
+		of := m.Templates[shape]
+		a := Arrival{At: at, Lifetime: of.Lifetime.draw(source), Shape: shape}
+		a.Resizes = of.Resizes.draw(resizes, a.Lifetime, first[shape])
+		out.Arrivals = append(out.Arrivals, a)
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package rig
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -60,9 +61,10 @@ func newMeter(site *Site, p Policy, s Stream, static *memory.Static) *meter {
 // that they are the same under all policies. It returns the device resources among them.
 func (m *meter) ask(site *Site, s Stream) (devices []string) {
 	m.resources = []string{"cpu", "memory"}
-	demands := make([]map[string]int64, len(s.Shapes))
+	all := slices.Concat(s.Shapes, shapesOf(s.Sizes))
+	demands := make([]map[string]int64, len(all))
 	wanted := map[string]bool{}
-	for i, shape := range s.Shapes {
+	for i, shape := range all {
 		demands[i] = shape.demands()
 		for name, n := range demands[i] {
 			wanted[name] = wanted[name] || n > 0 && site.has(name)
@@ -76,7 +78,7 @@ func (m *meter) ask(site *Site, s Stream) (devices []string) {
 			}
 		}
 	}
-	for i, shape := range s.Shapes {
+	for i, shape := range all {
 		asks := make([]int64, len(m.resources))
 		for at, name := range m.resources {
 			asks[at] = demands[i][name]
@@ -107,6 +109,17 @@ func (m *meter) move(pod tenant, running, sign int) {
 		m.set(at+1+2*i, d.fragmentation())
 		m.set(at+2+2*i, d.stranded(m.supply.cpus.free))
 	}
+}
+
+// fragmentation returns the present values of all that is measured of it, by resource.
+func (m *meter) fragmentation() map[string]float64 {
+	out := map[string]float64{}
+	for i, name := range m.names {
+		if of, is := strings.CutPrefix(name, "fragmentation "); is && !(m.shared && of == "cpu") {
+			out[of] = m.gauges.values[i]
+		}
+	}
+	return out
 }
 
 // result returns the averages and series at the end of the run.

@@ -32,7 +32,9 @@ type Template struct {
 	// Weight is how often its pods arrive, relative to the other templates; 1 if not given.
 	Weight   *float64 `json:"weight,omitempty"`
 	Lifetime Lifetime `json:"lifetime"`
-	PodSpec  `json:",inline"`
+	// Resizes say how its pods grow and shrink; nil: they do not.
+	Resizes *ResizeSpec `json:"resizes,omitempty"`
+	PodSpec `json:",inline"`
 }
 
 // Lifetime says how long pods run: in YAML "2h", or {mean: 2h, distribution: uniform}.
@@ -144,16 +146,14 @@ func (m *Mix) check() error {
 }
 
 func (t Template) check() error {
-	switch {
-	case t.weight() < 0 || t.weight() > 1e6:
+	if t.weight() < 0 || t.weight() > 1e6 {
 		return fmt.Errorf("weight is 0 to 1000000")
-	case t.Lifetime.Mean <= 0:
-		return fmt.Errorf("lifetime is missing; write it like 2h")
-	case time.Duration(t.Lifetime.Mean) > maxTime:
-		return fmt.Errorf("lifetime is longer than %s", maxTime)
-	case drawLifetime(t.Lifetime.Distribution) == nil:
-		return fmt.Errorf("distribution %q is none of exponential, fixed, uniform, lognormal",
-			t.Lifetime.Distribution)
+	}
+	if err := t.Lifetime.check("lifetime"); err != nil {
+		return err
+	}
+	if err := t.Resizes.check(); err != nil {
+		return fmt.Errorf("resizes: %w", err)
 	}
 	return nil
 }

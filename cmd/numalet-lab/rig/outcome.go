@@ -12,6 +12,8 @@ type Outcome struct {
 	Placement Placement `json:"placement"`
 	// Resources holds cpu, memory and the device resources, averaged over time.
 	Resources []ResourceUse `json:"resources"`
+	// Resizes is absent if no pod of the workload grows or shrinks.
+	Resizes *Resizes `json:"resizes,omitempty"`
 	// Shapes holds the kinds of pods, in the order of the workload.
 	Shapes []ShapeCount `json:"shapes"`
 	Series Series       `json:"series"`
@@ -103,6 +105,46 @@ type ResourceUse struct {
 	Stranded *float64 `json:"stranded,omitempty"`
 }
 
+// Resizes counts what running pods asked for. Asked is the sum of AtOnce, Later, Unchanged, Infeasible,
+// Replaced, Left and Waiting.
+type Resizes struct {
+	Asked int `json:"asked"`
+	// AtOnce were done when they were asked for, Later after they were deferred: MeanDelay and MostDelay are how
+	// long that took, in seconds. Grown of both asked for more of a resource, Shrunk for less.
+	AtOnce    int     `json:"atOnce"`
+	Later     int     `json:"later"`
+	Grown     int     `json:"grown"`
+	Shrunk    int     `json:"shrunk"`
+	MeanDelay float64 `json:"meanDelaySeconds"`
+	MostDelay float64 `json:"mostDelaySeconds"`
+	// Unchanged asked for what the pod had, after it had asked for something else in vain.
+	Unchanged int `json:"unchanged"`
+	// Infeasible were forbidden by a rule of the node.
+	Infeasible int `json:"infeasible"`
+	// Deferred resizes that were never done: the pod asked for something else, it left, or the stream ended.
+	Replaced int `json:"replaced"`
+	Left     int `json:"left"`
+	Waiting  int `json:"waiting"`
+	// Reasons counts why resizes were deferred or infeasible, the most frequent first. Of is what the node
+	// was short of, or the rule, as the kubelet's metrics name them.
+	Reasons []Reason `json:"reasons"`
+	// Spread pods had all on one NUMA node before a resize and not after it, Gathered pods the other way.
+	Spread   int `json:"spread"`
+	Gathered int `json:"gathered"`
+	// Fragmentation is that of the machine just before and after the resizes that changed which CPUs or memory a
+	// pod has for itself, on average.
+	Fragmentation []Shift `json:"fragmentation"`
+}
+
+// Shift is the mean of a share before and after resizes by which pods grew, or shrank.
+type Shift struct {
+	Resource string  `json:"resource"`
+	Grown    bool    `json:"grown"`
+	Resizes  int     `json:"resizes"`
+	Before   float64 `json:"before"`
+	After    float64 `json:"after"`
+}
+
 // ShapeCount counts pods of one kind. AdmittedShare is Admitted divided by Arrived.
 type ShapeCount struct {
 	Name          string  `json:"name"`
@@ -145,7 +187,7 @@ type Decision struct {
 	At time.Duration
 	// Arrival is an index in Stream.Arrivals.
 	Arrival int
-	// Kind is Admitted, Rejected, Waits or Left.
+	// Kind is Admitted, Rejected, Waits, Resized, Deferred, Infeasible or Left.
 	Kind   string
 	Reason Reason
 	// Held lists what the pod got or gave back, by container.
@@ -170,4 +212,8 @@ const (
 	Rejected = "rejected"
 	Waits    = "waits"
 	Left     = "left"
+
+	Resized    = "resized"
+	Deferred   = "deferred"
+	Infeasible = "infeasible"
 )

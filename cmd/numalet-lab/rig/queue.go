@@ -4,20 +4,20 @@ package rig
 type queue struct {
 	size int
 	// shapes holds the arrivals of each shape in order, and the reason why they wait.
-	shapes map[int]*line
+	shapes map[int]*waiters
 }
 
-type line struct {
+type waiters struct {
 	arrivals []int
 	reason   Reason
 }
 
-func newQueue() queue { return queue{shapes: map[int]*line{}} }
+func newQueue() queue { return queue{shapes: map[int]*waiters{}} }
 
 func (q *queue) add(arrival, shape int, reason Reason) {
 	q.size++
 	if q.shapes[shape] == nil {
-		q.shapes[shape] = &line{}
+		q.shapes[shape] = &waiters{}
 	}
 	q.shapes[shape].arrivals = append(q.shapes[shape].arrivals, arrival)
 	q.shapes[shape].reason = reason

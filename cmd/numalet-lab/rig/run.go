@@ -53,14 +53,14 @@ func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcom
 			err = r.arrive(i)
 		}
 		if err == nil && i%checkEvery == 0 {
-			err = r.world.check()
+			err = r.check()
 		}
 		if err != nil {
 			return Outcome{}, fmt.Errorf("policy %s: pod %d, at %v: %w", p.Name, i+1,
 				s.Arrivals[i].At, err)
 		}
 	}
-	if err := r.world.check(); err != nil {
+	if err := r.check(); err != nil {
 		return Outcome{}, fmt.Errorf("policy %s: at the end: %w", p.Name, err)
 	}
 	if o.Progress != nil {
@@ -78,6 +78,8 @@ type run struct {
 	stats   *statistics
 	leaving []departure // the next one is last
 	queue   queue
+	sizes   []*lot    // of the stream
+	resizes *resizing // nil: no pod is resized
 }
 
 func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
@@ -88,7 +90,19 @@ func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
 	}
 	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes, w.room.CPUs), queue: newQueue()}
 	r.stats = newStatistics(site, p, s, w.room.Memory)
+	if len(s.Sizes) > 0 {
+		r.sizes = newLots(shapesOf(s.Sizes), w.room.CPUs)
+		r.resizes = newResizing(w, p, o.Wait, r.answered)
+	}
 	return r, nil
+}
+
+// check compares the sums with what the running pods have, and what the line knows with that.
+func (r *run) check() error {
+	if err := r.world.check(); err != nil || r.resizes == nil {
+		return err
+	}
+	return r.resizes.check(r.world)
 }
 
 func (r *run) clock() time.Duration {
@@ -98,40 +112,53 @@ func (r *run) clock() time.Duration {
 	return r.options.Clock()
 }
 
-// until processes everything due up to a time. At each moment pods leave, then pods that have
-// waited too long are rejected, then the others are tried again.
+// until processes everything due up to a time.
 func (r *run) until(to time.Duration) error {
 	for {
-		next, freed := to+1, false
+		next := to + 1
 		if n := len(r.leaving); n > 0 {
 			next = r.leaving[n-1].at
 		}
-		first, waits := r.queue.next(nil)
-		if waits {
+		if at, asks := r.resizes.next(); asks {
+			next = min(next, at)
+		}
+		if first, waits := r.queue.next(nil); waits {
 			next = min(next, r.deadline(first))
 		}
 		if next > to {
 			return nil
 		}
-		for n := len(r.leaving); n > 0 && r.leaving[n-1].at == next; n-- {
-			if err := r.leave(r.leaving[n-1]); err != nil {
-				return err
-			}
-			r.leaving, freed = r.leaving[:n-1], true
-		}
-		for ; waits && r.deadline(first) <= next; first, waits = r.queue.next(nil) {
-			reason := r.queue.remove(r.stream.Arrivals[first].Shape)
-			r.stats.at(next)
-			if err := r.rejected(next, first, reason); err != nil {
-				return err
-			}
-		}
-		if freed {
-			if err := r.retry(next); err != nil {
-				return err
-			}
+		if err := r.pass(next); err != nil {
+			return err
 		}
 	}
+}
+
+// pass processes what is due at a moment: pods leave, then pods ask for other resources, then pods that have
+// waited too long are rejected, then the others are tried again.
+func (r *run) pass(at time.Duration) error {
+	freed := false
+	for n := len(r.leaving); n > 0 && r.leaving[n-1].at == at; n-- {
+		if err := r.leave(r.leaving[n-1]); err != nil {
+			return err
+		}
+		r.leaving, freed = r.leaving[:n-1], true
+	}
+	resized, err := r.resize(at)
+	if err != nil {
+		return err
+	}
+	for first, waits := r.queue.next(nil); waits && r.deadline(first) <= at; first, waits = r.queue.next(nil) {
+		reason := r.queue.remove(r.stream.Arrivals[first].Shape)
+		r.stats.at(at)
+		if err := r.rejected(at, first, reason); err != nil {
+			return err
+		}
+	}
+	if freed || resized {
+		return r.retry(at)
+	}
+	return nil
 }
 
 func (r *run) deadline(arrival int) time.Duration {
@@ -142,6 +169,13 @@ func (r *run) leave(d departure) error {
 	t := r.world.leave(d.arrival)
 	r.stats.at(d.at)
 	r.stats.left(t)
+	if r.resizes != nil {
+		waited, err := r.resizes.left(d.at, d.arrival)
+		if err != nil {
+			return err
+		}
+		withdrawn(waited, &r.stats.resizes.Left)
+	}
 	return r.tell(Decision{At: d.at, Arrival: d.arrival, Kind: Left}, t.held)
 }
 
@@ -226,6 +260,11 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 		return nil, err
 	}
 	r.stats.admitted(a.Shape, tenant{l, plan.Pod})
+	if r.resizes != nil {
+		if err := r.resizes.admitted(at, i, r.world.live[i], a.Resizes); err != nil {
+			return nil, err
+		}
+	}
 	if a.Lifetime > 0 {
 		d := departure{at + a.Lifetime, i}
 		place, _ := slices.BinarySearchFunc(r.leaving, d, later)
@@ -239,10 +278,16 @@ func (r *run) tell(d Decision, held allocation.Pod) error {
 	if r.options.Follow == nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(held.Containers)) {
-		d.Held = append(d.Held, holding(name, held.Containers[name]))
-	}
+	d.Held = holdingsOf(held)
 	return r.options.Follow(d)
+}
+
+// holdingsOf lists what the containers of a pod hold, by name.
+func holdingsOf(held allocation.Pod) (out []Holding) {
+	for _, name := range slices.Sorted(maps.Keys(held.Containers)) {
+		out = append(out, holding(name, held.Containers[name]))
+	}
+	return out
 }
 
 func holding(name string, c allocation.Container) Holding {
@@ -268,6 +313,9 @@ func holding(name string, c allocation.Container) Holding {
 func (r *run) outcome(p Policy, wall time.Duration) Outcome {
 	out := r.stats.outcome(r.queue.size)
 	out.Policy, out.Settings = p.Name, p.settings(r.world.site)
+	if r.resizes != nil {
+		out.Resizes = r.stats.resizes.outcome(r.resizes.open)
+	}
 	if r.options.Clock != nil {
 		out.Timing = r.stats.timing(wall)
 	}

@@ -1,11 +1,9 @@
 package rig
 
 import (
-	"cmp"
 	"errors"
 	"math/bits"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
@@ -27,6 +25,7 @@ type statistics struct {
 	waits   time.Duration
 	running int
 	times   []time.Duration
+	resizes resizeCount
 }
 
 // newStatistics starts at zero. static places memory on nodes; nil if memory is only counted.
@@ -139,15 +138,7 @@ func (s *statistics) outcome(waiting int) Outcome {
 	for i := range out.Shapes {
 		out.Shapes[i].AdmittedShare = share(out.Shapes[i].Admitted, out.Shapes[i].Arrived)
 	}
-	out.Reasons = []Reason{}
-	for reason, n := range s.reasons {
-		reason.Count = n
-		out.Reasons = append(out.Reasons, reason)
-	}
-	slices.SortFunc(out.Reasons, func(a, b Reason) int {
-		return cmp.Or(-cmp.Compare(a.Count, b.Count), strings.Compare(a.Reason, b.Reason),
-			strings.Compare(a.Of, b.Of))
-	})
+	out.Reasons = sorted(s.reasons)
 	out.Resources, out.Series = s.meter.result()
 	return out
 }

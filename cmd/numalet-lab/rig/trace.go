@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,18 +26,28 @@ import (
 //	{"at": 2, "arrive": "job-2", "containers": [{"limits": {"cpu": 2, "memory": "1Gi"}}]}
 //	{"at": 3, "arrive": "job-3", "manifest": {"spec": {"containers": [...]}}}
 //	{"at": 70, "depart": "job-2"}
+//	{"size": "big", "template": "trainer", "containers": [{"limits": {"cpu": 16, "memory": "64Gi", "gpu": 2}}]}
+//	{"at": 80, "arrive": "job-4", "template": "trainer", "resizes": [{"after": 600, "size": "big"}]}
 //
 // A pod leaves after its lifetime or with its departure; without either it stays. The manifest is a
-// pod's; only its resources and restart policies count.
+// pod's; only its resources and restart policies count. A size is what pods of a template ask for after
+// a resize, which comes some seconds after the pod was admitted.
 type traceLine struct {
+	Size     string   `json:"size,omitempty"`
 	Template string   `json:"template,omitempty"`
 	At       *float64 `json:"at,omitempty"`
 	Arrive   string   `json:"arrive,omitempty"`
 	Depart   string   `json:"depart,omitempty"`
 	// Lifetime is in seconds.
-	Lifetime *float64 `json:"lifetime,omitempty"`
+	Lifetime *float64      `json:"lifetime,omitempty"`
+	Resizes  []traceResize `json:"resizes,omitempty"`
 	PodSpec
 	Manifest json.RawMessage `json:"manifest,omitempty"`
+}
+
+type traceResize struct {
+	After float64 `json:"after"` // in seconds
+	Size  string  `json:"size"`
 }
 
 // Bounds of a trace: bytes of a line, and different shapes.
@@ -51,7 +60,8 @@ const (
 // name the line.
 func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
 	t := &traceReader{
-		site: s, templates: map[string]int{}, shapes: map[string]int{}, running: map[string]int{},
+		site: s, templates: map[string]int{}, sizes: map[string]int{}, shapes: map[string]int{},
+		running: map[string]int{},
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
@@ -90,6 +100,7 @@ type traceReader struct {
 	last    time.Duration
 	// templates is keyed by name, shapes by what the pod asks for; values are indexes in out.Shapes.
 	templates, shapes map[string]int
+	sizes             map[string]int // indexes in out.Sizes, by name
 	// running maps the names of pods that have not departed to their arrivals.
 	running map[string]int
 }
@@ -115,6 +126,12 @@ func (t *traceReader) read(text []byte) error {
 }
 
 func (t *traceReader) add(line traceLine) error {
+	if line.Size != "" {
+		if err := t.size(line); err != nil {
+			return fmt.Errorf("size %s: %w", line.Size, err)
+		}
+		return nil
+	}
 	if line.Template != "" && line.Arrive == "" && line.Depart == "" && line.At == nil {
 		if _, twice := t.templates[line.Template]; twice {
 			return fmt.Errorf("template %s is there twice", line.Template)
@@ -173,6 +190,9 @@ func (t *traceReader) arrive(line traceLine, at time.Duration) error {
 		return fmt.Errorf("%s: %w", line.Arrive, err)
 	} else {
 		a.Lifetime = max(a.Lifetime, time.Nanosecond)
+	}
+	if a.Resizes, err = t.resizes(line.Resizes, shape); err != nil {
+		return fmt.Errorf("%s: %w", line.Arrive, err)
 	}
 	t.out.Arrivals = append(t.out.Arrivals, a)
 	return nil
@@ -265,65 +285,4 @@ func seconds(what string, s float64) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is %v; it is 0 to %v seconds", what, s, maxTime.Seconds())
 	}
 	return time.Duration(math.Round(s*1e6)) * time.Microsecond, nil
-}
-
-// WriteTrace writes a stream as a trace, with the amounts as computed for the site.
-func WriteTrace(w io.Writer, s Stream) error {
-	out := bufio.NewWriter(w)
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	for _, shape := range s.Shapes {
-		err := encoder.Encode(traceLine{Template: shape.Name, PodSpec: specOf(shape)})
-		if err != nil {
-			return err
-		}
-	}
-	count := make([]int, len(s.Shapes))
-	for _, a := range s.Arrivals {
-		count[a.Shape]++
-		name := s.Shapes[a.Shape].Name
-		line := traceLine{
-			Template: name, At: new(a.At.Seconds()), Arrive: name + "-" + strconv.Itoa(count[a.Shape]),
-		}
-		if a.Lifetime > 0 {
-			line.Lifetime = new(a.Lifetime.Seconds())
-		}
-		if err := encoder.Encode(line); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
-}
-
-// specOf returns what the pod's containers ask for, in full.
-func specOf(shape Shape) PodSpec {
-	pod := shape.Pod
-	specs := func(list []v1.Container) (out []ContainerSpec) {
-		for _, c := range list {
-			spec := ContainerSpec{
-				Limits: texts(c.Resources.Limits), Requests: texts(c.Resources.Requests),
-			}
-			for _, uses := range c.Resources.Claims {
-				spec.Claims = append(spec.Claims, uses.Name)
-			}
-			if c.RestartPolicy != nil {
-				spec.RestartPolicy = string(*c.RestartPolicy)
-			}
-			out = append(out, spec)
-		}
-		return slices.Clip(out)
-	}
-	return PodSpec{
-		Annotations:    pod.Annotations,
-		InitContainers: specs(pod.Spec.InitContainers), Containers: specs(pod.Spec.Containers),
-		Claims: shape.Claims,
-	}
-}
-
-func texts(list v1.ResourceList) map[string]Text {
-	out := map[string]Text{}
-	for name, q := range list {
-		out[string(name)] = Text(q.String())
-	}
-	return out
 }

@@ -88,8 +88,15 @@ func TestLifetimes(t *testing.T) {
 
 // A stream that is written and read again stays the same.
 func TestTraceRoundTrip(t *testing.T) {
+	for _, mix := range []string{"inference", "elastic"} {
+		t.Run(mix, func(t *testing.T) { testRoundTrip(t, mix) })
+	}
+}
+
+func testRoundTrip(t *testing.T, mix string) {
+	t.Helper()
 	s := site(t, "playground")
-	stream := drawn(t, s, "inference", Draw{Pods: 300, Seed: 2})
+	stream := drawn(t, s, mix, Draw{Pods: 300, Seed: 2})
 	stream.Arrivals[7].Lifetime = 0 // stays
 	var first, second bytes.Buffer
 	if err := WriteTrace(&first, stream); err != nil {
@@ -240,7 +247,7 @@ func TestBadMixes(t *testing.T) {
 		}
 	}
 	_, err := OpenMix("nowhere")
-	if err == nil || !strings.Contains(err.Error(), "cpu-only, inference") {
+	if err == nil || !strings.Contains(err.Error(), "cpu-only, elastic, inference") {
 		t.Errorf("a mix that is not there: %v", err)
 	}
 }

@@ -133,6 +133,13 @@ func (w *world) leave(arrival int) tenant {
 	return t
 }
 
+// resize gives the pod of an arrival what was decided for it.
+func (w *world) resize(arrival int, to *lot, held allocation.Pod) (before, after tenant, err error) {
+	before = w.leave(arrival)
+	err = w.admit(arrival, to, allocation.Plan{Pod: held})
+	return before, w.live[arrival], err
+}
+
 func (w *world) setIdle(cpus cpuset.CPUSet, idle bool) {
 	for _, id := range cpus.UnsortedList() {
 		w.idle[id] = idle

@@ -26,6 +26,7 @@ func measures(r rig.Report) []measure {
 		{"stranded", "share of all devices that are free on a node with fewer free CPUs than the " +
 			"smallest container asking for such a device needs."},
 	}
+	out = append(out, resizeMeasures(r)...)
 	for _, o := range r.Policies {
 		if o.Placement.Pairs > 0 {
 			out = append(out, measure{"paired", "pairs of devices of two resources in one container, as " +

@@ -62,7 +62,8 @@ func sampleOf(t *testing.T, machine, mixName string, wait time.Duration) rig.Rep
 func TestText(t *testing.T) {
 	for name, r := range map[string]rig.Report{
 		"at-once": sample(t, 0), "wait": sample(t, 4*time.Hour),
-		"claims": sampleOf(t, "dgx-h100", "testdata/claims.yaml", 0),
+		"claims":  sampleOf(t, "dgx-h100", "testdata/claims.yaml", 0),
+		"resizes": sampleOf(t, "playground", "testdata/resizes.yaml", 0),
 	} {
 		var got bytes.Buffer
 		if err := WriteText(&got, r); err != nil {

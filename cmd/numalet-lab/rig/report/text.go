@@ -119,6 +119,11 @@ func tables(r rig.Report) []table {
 	if t := reasons(r); len(t.Rows) > 0 {
 		out = append(out, t)
 	}
+	for _, t := range []table{resizes(r), unresized(r), shifts(r)} {
+		if len(t.Rows) > 0 {
+			out = append(out, t)
+		}
+	}
 	return append(out, resources(r), shapes(r))
 }
 
