@@ -25,7 +25,7 @@ func (s *Static) Choose(
 	if size := pool.size(); n > size {
 		return cpuset.New(), &ShortageError{Requested: n, Available: size}
 	}
-	return s.pick(pool, again, n, hint), nil
+	return s.pick(stores{pool, again, s.none()}, n, hint), nil
 }
 
 // chooser picks CPUs of a machine by a policy's options, for any purpose.
@@ -40,19 +40,28 @@ func (s chooser) WholeCores() bool { return s.options.FullPCPUsOnly }
 // Online returns the CPUs of the machine that containers can run on.
 func (s chooser) Online() cpuset.CPUSet { return s.layout.machine.Online() }
 
+// stores are the CPUs that pick chooses from: reusable ones come first, and held ones, which are the
+// container's already, stay.
+type stores struct{ pool, reusable, held bitmap }
+
+func (s chooser) none() bitmap { return make(bitmap, len(s.layout.online)) }
+
 // pick is Static.Choose on bitmaps; the caller has checked that n CPUs can be had.
-func (s chooser) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUSet {
+func (s chooser) pick(from stores, n int, hint topology.Hint) cpuset.CPUSet {
 	if s.options.FullPCPUsOnly {
-		pool, again = wholeCores(s.layout.cores, pool), wholeCores(s.layout.cores, again)
+		from.pool = wholeCores(s.layout.cores, from.pool)
+		from.reusable = wholeCores(s.layout.cores, from.reusable)
 	}
-	c := choice{policy: s, pool: pool, reusable: again, taken: make(bitmap, len(pool)), left: n}
+	c := choice{policy: s, pool: from.pool, reusable: from.reusable.or(from.held), taken: from.held,
+		left: n - from.held.size()}
 	for _, area := range []bitmap{s.area(hint), s.layout.online} {
 		if c.left == 0 {
 			break
 		}
 		if s.options.DistributeAcrossNUMA {
-			for _, share := range s.distribute(c.available(area), c.left) {
-				c.take(share.cpus, share.n)
+			has := from.held.and(area)
+			for _, share := range s.distribute(c.available(area).or(has), c.left+has.size()) {
+				c.take(share.cpus, min(c.left, share.n-has.and(share.cpus).size()))
 			}
 		}
 		c.take(area, c.left)

@@ -150,7 +150,7 @@ func (s *Static) chosen(n int) cpuset.CPUSet {
 	if by.options.FullPCPUsOnly && !by.holds(s.all, n) {
 		by.options.FullPCPUsOnly, by.options.DistributeAcrossNUMA = false, false
 	}
-	return by.pick(s.all, make(bitmap, len(s.layout.online)), n, topology.Hint{Any: true})
+	return by.pick(stores{s.all, s.none(), s.none()}, n, topology.Hint{Any: true})
 }
 
 // Shared returns the CPUs for all containers without exclusive ones: the online CPUs that are

@@ -56,7 +56,7 @@ func (a *admitter) do(ctx context.Context, e line.Effect) {
 	case record.Assign:
 		start(func(ctx context.Context) record.Event { return a.calls.assign(ctx, pod, f.Pod) })
 	case record.RecordResources:
-		start(func(ctx context.Context) record.Event { return a.calls.resize(ctx, pod, f.Resources) })
+		start(func(ctx context.Context) record.Event { return a.calls.resize(ctx, pod, f) })
 	case record.DropRecord:
 		stored := a.line.Stored.Pods[pod.UID]
 		a.calls.start(ctx, pod.UID, time.Time{}, func(ctx context.Context) record.Event {

@@ -20,7 +20,6 @@ import (
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/mailbox"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // calls runs what takes time, one goroutine for each pod.
@@ -104,16 +103,22 @@ func (c *calls) drop(ctx context.Context, stored allocation.Pod) record.Event {
 	})}
 }
 
-// resize records requests and limits as allocated to the pod.
-func (c *calls) resize(ctx context.Context, pod *v1.Pod, to podspec.Resources) record.Event {
-	put, known := c.cfg.Store.State().Pods[pod.UID]
+// resize records requests and limits as allocated to the pod, with what it holds then (nil: as before).
+func (c *calls) resize(ctx context.Context, pod *v1.Pod, to record.RecordResources) record.Event {
+	before, known := c.cfg.Store.State().Pods[pod.UID]
+	put := before
 	if !known {
 		put = allocation.Pod{
 			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, BootID: c.cfg.BootID,
 		}
 	}
-	put.Resources = &to
-	return record.Resized{Pod: put, Err: c.cfg.Store.Commit(ctx, allocation.Change{Put: put})}
+	if put.Resources = &to.Resources; to.Held != nil {
+		put.Containers = to.Held.Containers
+	}
+	if err := c.cfg.Store.Commit(ctx, allocation.Change{Put: put}); err != nil {
+		return record.Resized{Pod: before, Err: err}
+	}
+	return record.Resized{Pod: put}
 }
 
 // assign calls Allocate for each device set without an answer, has the pod's claims prepared beside it,

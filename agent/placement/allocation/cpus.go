@@ -299,10 +299,13 @@ func (d cpuDemand) offer(k fixed) offer {
 }
 
 func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container) error {
-	if d.n == 0 || !got.CPUs().IsEmpty() {
+	has := got.CPUs()
+	switch resizes := d.from.draft.view.Keep == KeepResized; {
+	case !has.IsEmpty() && resizes && d.wants(has) != has.Size():
+		return d.resize(later, hint, got)
+	case d.n == 0 || !has.IsEmpty():
 		return nil
-	}
-	if len(d.parts) > 0 {
+	case len(d.parts) > 0:
 		return d.chooseParts(later, got)
 	}
 	free, reusable := d.from.left(later)

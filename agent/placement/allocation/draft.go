@@ -30,6 +30,7 @@ type claimant struct {
 	kind    podspec.Kind
 	demands []demand
 	err     error // an *Unready or a *Rejection
+	resizes bool  // it runs, and is to have other amounts
 }
 
 func newDraft(v View, pod *v1.Pod, advice Advice) *draft {
@@ -39,8 +40,10 @@ func newDraft(v View, pod *v1.Pod, advice Advice) *draft {
 	}}}
 	d.providers = providersOf(d)
 	for c, kind := range podspec.Containers(pod) {
-		a := claimant{Container: c, kind: kind}
-		a.demands, a.err = d.ask(c)
+		a := claimant{Container: c, kind: kind, resizes: v.Keep == KeepResized}
+		if a.demands, a.err = d.ask(c); a.resizes {
+			a.demands, a.err = resizables(a.demands, v.Own.Containers[c.Name]), nil
+		}
 		d.containers = append(d.containers, a)
 	}
 	return d
@@ -92,9 +95,11 @@ func (d *draft) place(at int) error {
 		d.give(a, got)
 		return nil
 	}
-	if d.view.Keep == KeepParts {
+	switch d.view.Keep {
+	case KeepResized:
+	case KeepParts:
 		d.sayKept(a.Name, own, got)
-	} else {
+	default:
 		got = Container{}
 	}
 	if err := a.preset(&got); err != nil {

@@ -21,6 +21,9 @@ const (
 	// KeepAll is for a pod that runs: a container that holds anything keeps exactly that, even if
 	// policies, the machine or the request have changed. Only containers without holdings are placed.
 	KeepAll
+	// KeepResized is for the resize of a pod that runs: a container keeps devices and claims, and of CPUs
+	// and memory what it had first; what it requests more is placed around that.
+	KeepResized
 )
 
 // keep returns the part of a container's holdings that stays. whole: it covers all that the container
@@ -28,6 +31,9 @@ const (
 // from an earlier policy stay as they are.
 func (a claimant) keep(own Container) (kept Container, whole bool) {
 	whole = true
+	if a.resizes {
+		return a.resized(own)
+	}
 	for _, one := range a.demands {
 		whole = one.keep(a.kind, own, &kept) && whole
 	}
@@ -67,7 +73,7 @@ func (d *draft) keptLater(at int) (out []Container) {
 		case keeps && d.view.Keep == KeepAll && !own.IsEmpty():
 			out = append(out, own)
 			continue
-		case keeps && d.view.Keep == KeepParts && a.err == nil:
+		case keeps && d.view.Keep != KeepAll && a.err == nil:
 			kept, _ = a.keep(own)
 		}
 		_ = a.preset(&kept) // reported when it is that container's turn

@@ -9,7 +9,7 @@ import (
 
 // kinds lists what containers can hold, in the order of Container and of files. A new kind is a
 // line here and a file of its own with its Holding, total, counts and provider.
-var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind, &claimKind, &hardwareKind}
+var kinds = []*kind{&cpuKind, &addedKind, &memoryKind, &deviceKind, &claimKind, &hardwareKind}
 
 // kind is one kind of resource that containers can hold.
 type kind struct {
@@ -19,7 +19,8 @@ type kind struct {
 	since int
 	// first: its provider is asked before those of other kinds.
 	first bool
-	// provide is nil for a kind that no container holds: its total follows from holdings of others.
+	// provide is nil for a kind that no container holds, whose total follows from holdings of others, and
+	// for one that only says more of another kind.
 	provide func(*draft) provider
 	// size returns how much a container of the pod requests.
 	size   func(*v1.Pod) func(*v1.Container) (items, bytes uint64)

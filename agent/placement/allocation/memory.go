@@ -285,9 +285,11 @@ func (p *ownMemory) reusable() (out []memory.Block) {
 	return out
 }
 
-// heldBeside adds what later containers keep to what is held.
-func (p *ownMemory) heldBeside(later []Container) []memory.Block {
-	return slices.Concat(p.held, BlocksOf(later))
+// left adds what later containers keep to what is held. They keep it of what init containers leave, as far
+// as that goes, so that only the rest can be reused.
+func (p *ownMemory) left(later []Container) (held, reusable []memory.Block) {
+	kept := BlocksOf(later)
+	return slices.Concat(p.held, kept), memory.Reuse(p.reusable(), kept)
 }
 
 // BlocksOf lists the containers' memory, in their order.
@@ -345,8 +347,13 @@ func (d memoryDemand) offer(k fixed) offer {
 		return offer{}
 	}
 	kept := BlocksOf(k.own)
-	held, reusable, must := d.from.heldBeside(k.later), d.from.reusable(), topology.NodeSet{}
-	if len(kept) > 0 { // it has to go with the rest, on the nodes where it is
+	must := topology.NodeSet{}
+	held, reusable := d.from.left(k.later)
+	switch resizes := d.from.draft.view.Keep == KeepResized; {
+	case len(kept) == 0, resizes && d.container != "":
+	case resizes:
+		held, reusable = d.from.others, nil // what is kept may be on more nodes then
+	default: // it has to go with the rest, on the nodes where it is
 		held, reusable = d.from.others, kept
 	}
 	for _, b := range kept {
@@ -369,10 +376,16 @@ func (d memoryDemand) offer(k fixed) offer {
 }
 
 func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Container) error {
-	if len(d.bytes) == 0 || len(got.Memory()) > 0 {
+	switch has := got.Memory(); {
+	case len(d.bytes) == 0:
+		return nil
+	case len(has) > 0 && d.from.draft.view.Keep == KeepResized:
+		return d.resize(later, hint, got)
+	case len(has) > 0:
 		return nil
 	}
-	blocks, err := d.from.static.Choose(d.from.heldBeside(later), d.from.reusable(), d.bytes, hint)
+	held, reusable := d.from.left(later)
+	blocks, err := d.from.static.Choose(held, reusable, d.bytes, hint)
 	got.set(Memory(blocks))
 	return err
 }

@@ -256,7 +256,7 @@ func somePod(t *rapid.T) []string {
 }
 
 // promisedOnce counts naively: what all pods hold on a set of nodes, and on those within it, is no
-// more than these nodes have; and each pod holds what its containers need at any one time.
+// more than these nodes have; and each pod with a spec holds what its containers need at any one time.
 func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UID]*v1.Pod) {
 	has := map[v1.ResourceName][]uint64{v1.ResourceMemory: {7, 8}, "hugepages-2Mi": {2, 2}}
 	held, free := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
@@ -268,7 +268,11 @@ func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UI
 			held[b.Resource] += b.Size
 			sum[b.Resource] += b.Size
 		}
-		for name, size := range memory.PodRequests(specs[uid]) {
+		pod, counts := specs[uid]
+		if !counts {
+			continue
+		}
+		for name, size := range memory.PodRequests(pod) {
 			if sum[name] < size {
 				t.Fatalf("pod %s needs %d of %s and holds %d", uid, size, name, sum[name])
 			}

@@ -45,6 +45,8 @@ type View struct {
 	// Own lists what this pod already holds; Keep says how much of it stays.
 	Own  Pod
 	Keep Keeping
+	// Before is the pod as it was before a resize, for KeepResized: what a container requests as before stays.
+	Before *v1.Pod
 
 	// Chosen are the devices that were chosen for the pod.
 	Chosen podspec.Chosen
@@ -185,12 +187,12 @@ func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 }
 
 // planOnce places the containers in the order of their starts, and looks ahead if there is no
-// place.
+// place, unless they run.
 func (v View) planOnce(pod *v1.Pod, advice Advice) (Plan, error) {
 	d := newDraft(v, pod, advice)
 	err := d.placeAll()
 	refused, ok := errors.AsType[*Rejection](err)
-	if ok && d.plan.Ask == nil {
+	if ok && d.plan.Ask == nil && v.Keep != KeepResized {
 		d, err = d.lookAhead(refused)
 	}
 	if err != nil && d.plan.Ask != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,6 +190,7 @@ func TestDescribeHasABound(t *testing.T) {
 
 // Each rule of the kubelet says no in its words.
 func TestRules(t *testing.T) {
+	const exclusive = "InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory"
 	static := Rules{StaticCPUs: true, StaticMemory: true}
 	shared, whole, anew := sized("..2", "..1Gi"), sized("2", "1Gi"), sized("..2", "..1Gi")
 	podtest.Resources("cpu=3 memory=1Gi")(whole)
@@ -196,13 +198,14 @@ func TestRules(t *testing.T) {
 		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	for name, test := range map[string]struct {
 		of        Rules
-		off       string // a gate
+		off       string // gates
 		swaps     bool
 		has, want *v1.Pod
 		rule      string
 	}{
-		"CPUs":                  {of: static, has: sized("2", "1Gi"), want: sized("1", "2Gi"), rule: "guaranteed_pod_cpu_manager_static_policy"},
-		"memory":                {of: static, has: sized("2", "1Gi"), want: sized("2", "2Gi"), rule: "guaranteed_pod_memory_manager_static_policy"},
+		"CPUs":                  {of: static, off: exclusive, has: sized("2", "1Gi"), want: sized("1", "2Gi"), rule: "guaranteed_pod_cpu_manager_static_policy"},
+		"memory":                {of: static, off: exclusive, has: sized("2", "1Gi"), want: sized("2", "2Gi"), rule: "guaranteed_pod_memory_manager_static_policy"},
+		"both, on":              {of: static, has: sized("2", "1Gi"), want: sized("1", "2Gi")},
 		"not guaranteed":        {of: static, has: shared, want: sized("..1", "..2Gi")},
 		"no policy":             {has: sized("2", "1Gi"), want: sized("1", "2Gi")},
 		"the pod":               {has: sized("2", "1Gi"), want: whole},
@@ -211,7 +214,7 @@ func TestRules(t *testing.T) {
 		"swap, the same memory": {swaps: true, has: shared, want: sized("..1", "..1Gi")},
 		"swap, started anew":    {swaps: true, has: anew, want: sized("..2", "2Gi..3Gi")},
 	} {
-		test.of.Enabled = func(gate string) bool { return gate != test.off }
+		test.of.Enabled = func(gate string) bool { return !slices.Contains(strings.Fields(test.off), gate) }
 		test.of.Swaps = func(*v1.Pod, *v1.Container) bool { return test.swaps }
 		rule := ""
 		if no := test.of.Check(test.has, test.want); no != nil {

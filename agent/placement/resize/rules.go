@@ -26,10 +26,12 @@ func (r Rules) Check(has, wants *v1.Pod) *decide.Resizing {
 	case !r.Enabled("InPlacePodLevelResourcesVerticalScaling") && changesPod(has, wants):
 		return decide.Infeasible("plr_feature_gate_off",
 			"InPlacePodLevelResourcesVerticalScaling is disabled")
-	case guaranteed && r.StaticCPUs && requestsOther(has, wants, v1.ResourceCPU):
+	case guaranteed && r.StaticCPUs && !r.Enabled("InPlacePodVerticalScalingExclusiveCPUs") &&
+		requestsOther(has, wants, v1.ResourceCPU):
 		return decide.Infeasible("guaranteed_pod_cpu_manager_static_policy",
 			`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`)
-	case guaranteed && r.StaticMemory && requestsOther(has, wants, v1.ResourceMemory):
+	case guaranteed && r.StaticMemory && !r.Enabled("InPlacePodVerticalScalingExclusiveMemory") &&
+		requestsOther(has, wants, v1.ResourceMemory):
 		return decide.Infeasible("guaranteed_pod_memory_manager_static_policy",
 			`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
 	}

@@ -38,7 +38,8 @@ func (l resizes) decide(changed bool, now time.Time) {
 				since = now
 			}
 			s.Ahead, s.Growth = claims.to(since), ahead
-			l.tell(e, record.Sized{Resizing: s.Resize(e.Pod.UID, &e.Demand, e.Resize.Wanted)})
+			r := l.Request(e)
+			l.tell(e, record.Sized{Resizing: s.Resize(&r, e.Resize.Wanted)})
 		}
 		if e.Resize.Promised {
 			ahead = allocation.AddRequests(ahead, e.Grows())

@@ -241,7 +241,7 @@ func (w *walk) comes() {
 	w.plays("submit %s %s", name, strings.Join(words, " "))
 }
 
-// resizes has a pod ask for more or less memory than it has, or for what it has.
+// resizes has a pod ask for more or fewer CPUs or memory than it has, or for what it has.
 func (w *walk) resizes() {
 	uid := w.one()
 	text, known := w.texts[uid]
@@ -249,8 +249,8 @@ func (w *walk) resizes() {
 		return
 	}
 	next := regexp.MustCompile(`memory=\d`).ReplaceAllString(text, fmt.Sprint("memory=", 1+w.r.IntN(5)))
-	if strings.HasPrefix(text, "cpu=") { // which is infeasible
-		next = regexp.MustCompile(`cpu=\d`).ReplaceAllString(text, "cpu=1")
+	if strings.HasPrefix(text, "cpu=") { // more than 9 are infeasible
+		next = regexp.MustCompile(`cpu=\d+`).ReplaceAllString(text, fmt.Sprint("cpu=", []int{1, 2, 3, 4, 6, 12}[w.r.IntN(6)]))
 	}
 	w.plays("resize %s %s", uid, next)
 }
@@ -288,7 +288,8 @@ func (w *walk) returns() {
 		}
 		w.plays("back %s", uid)
 		amounts := f.Resources.Containers["main"].Limits
-		w.texts[uid] = regexp.MustCompile(`memory=\d\w*`).ReplaceAllString(w.texts[uid], "memory="+amounts.Memory().String())
+		text := regexp.MustCompile(`memory=\d\w*`).ReplaceAllString(w.texts[uid], "memory="+amounts.Memory().String())
+		w.texts[uid] = regexp.MustCompile(`cpu=\d+`).ReplaceAllString(text, "cpu="+amounts.Cpu().String())
 	case record.Assign, record.DropRecord:
 		if w.r.IntN(6) == 0 {
 			w.plays("fails %s %s", uid, how)
@@ -384,17 +385,18 @@ func (w *walk) checkResize(e *Entry) {
 		return
 	}
 	s := w.Snapshot(w.View, w.Ledger)
-	if d := s.Resize(e.Pod.UID, &e.Demand, z.Wanted); d.Reason == "" {
+	r := w.Request(e)
+	if d := s.Resize(&r, z.Wanted); d.Reason == "" {
 		w.t.Errorf("the resize of %s has room", e.Pod.UID)
 	}
 }
 
-// granted checks that what grows has room, beside all that pods have.
+// granted checks that memory that grows has room, beside all that pods have.
 func (w *walk) granted(resized types.UID) {
 	total := allocation.AddRequests(w.Ledger.Requests(allocation.Held), w.Ledger.Requests(allocation.Terminating))
 	has, most := total[v1.ResourceMemory], w.View.Hardware.Allocatable[v1.ResourceMemory]
 	e := w.Find(resized)
-	if grows := e.Grows(); len(grows) > 0 && has.Cmp(most) > 0 {
+	if _, grows := e.Grows()[v1.ResourceMemory]; grows && has.Cmp(most) > 0 {
 		w.t.Errorf("%s grows, and pods have %s of %s", resized, has.String(), most.String())
 	}
 }

@@ -41,7 +41,8 @@ type world struct {
 	said     []string // what was done since it was taken last
 	// words: messages are said in full. decisions: it is said who is decided on.
 	words, decisions bool
-	stops            bool // the agent stops
+	stops            bool             // the agent stops
+	off              sets.Set[string] // feature gates; all others are on
 	// sized is told what was decided on resizes; of a granted one with the pod's UID.
 	sized func(what string, granted types.UID)
 }
@@ -52,7 +53,7 @@ func newWorld(t testing.TB, wait time.Duration) *world {
 	w := &world{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), calls: map[types.UID]any{},
 		lacks: map[types.UID]decide.Lack{}, podClaims: map[types.UID]allocation.PodClaims{}, follows: sets.Set[types.UID]{},
-		sized: func(string, types.UID) {},
+		sized: func(string, types.UID) {}, off: sets.Set[string]{},
 	}
 	w.starts(wait, decide.View{Hardware: hardware(t, nil)})
 	return w
@@ -66,7 +67,7 @@ func (w *world) starts(wait time.Duration, view decide.View) {
 		},
 		Handlers: []decide.Handler{handlers.Ports, handlers.Placement, w.underPressure},
 		ResizeRule: resize.Rules{
-			StaticCPUs: true, Enabled: func(string) bool { return true },
+			StaticCPUs: true, Enabled: func(gate string) bool { return !w.off.Has(gate) },
 			Swaps: func(*v1.Pod, *v1.Container) bool { return false },
 		}.Check,
 		BootID: fmt.Sprint("boot-", w.boot), Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
@@ -195,10 +196,14 @@ func (w *world) back(uid types.UID, ids []string, err error) {
 		if !known {
 			put = allocation.Pod{UID: uid, BootID: w.BootID}
 		}
-		if put.Resources = &f.Resources; err == nil {
-			w.commit(allocation.Change{Put: put})
-		}
 		e = record.Resized{Pod: put, Err: err}
+		if err == nil {
+			if put.Resources = &f.Resources; f.Held != nil {
+				put.Containers = f.Held.Containers
+			}
+			w.commit(allocation.Change{Put: put})
+			e = record.Resized{Pod: put}
+		}
 	case record.DropRecord:
 		if err == nil {
 			w.commit(allocation.Change{

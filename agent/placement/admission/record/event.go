@@ -94,8 +94,12 @@ type (
 	Reread struct{ What decide.Stale }
 	// Assign has the plugins' Allocate called and the assignment recorded.
 	Assign struct{ Pod allocation.Pod }
-	// RecordResources has requests and limits recorded as allocated to the pod.
-	RecordResources struct{ Resources podspec.Resources }
+	// RecordResources has requests and limits recorded as allocated to the pod, with what it holds then; Held
+	// is nil if that does not change.
+	RecordResources struct {
+		Resources podspec.Resources
+		Held      *allocation.Pod
+	}
 	// DropRecord has the store drop what it has of the pod.
 	DropRecord struct{}
 	// Forgo has what the pod needs followed no longer.

@@ -109,15 +109,19 @@ func (s resizing) sized(d decide.Resizing) {
 		return
 	}
 	s.Resize.recording, s.Resize.Promised = wanted, false // the ledger has it now
-	s.move(Resizing, s.Has)
-	s.do(RecordResources{podspec.ResourcesOf(wanted.Pod)})
+	has := s.Has
+	if d.Held != nil {
+		has.Pod = *d.Held // beside what is recorded, until that is this
+	}
+	s.move(Resizing, has)
+	s.do(RecordResources{podspec.ResourcesOf(wanted.Pod), d.Held})
 }
 
 // recorded takes what was recorded as allocated. What was asked for meanwhile is decided on next.
 func (s resizing) recorded(e Resized) {
 	to := s.Resize.recording
 	s.Resize.recording = nil
-	if e.Err == nil {
+	if s.Has.Pod.Containers = e.Pod.Containers; e.Err == nil {
 		shrinks := len(decide.Growth(to.Requests, s.Requests)) > 0
 		s.Demand, s.Has.Pod.Resources = *to, e.Pod.Resources
 		if s.do(SayResize{Pod: to.Pod}); shrinks {
