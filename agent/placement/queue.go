@@ -74,6 +74,7 @@ func decisions(i node.Identity) admission.Config {
 			StaticCPUs: k.CPUManagerPolicy == "static", StaticMemory: k.MemoryManagerPolicy == "Static",
 			Enabled: i.Enabled, Swaps: hostinfo.Swap("/", k.MemorySwap.SwapBehavior == "LimitedSwap").Allows,
 		}.Check,
+		ResizePreempts: !i.Enabled("InPlacePodVerticalScalingSchedulerPreemption"),
 	}
 }
 

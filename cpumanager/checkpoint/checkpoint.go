@@ -42,6 +42,9 @@ type State struct {
 	// PodEntries holds CPUs that belong to a pod as a whole, by pod UID. Encode does not write
 	// them.
 	PodEntries map[string]cpuset.CPUSet
+	// Baselines holds the CPUs that containers started with, if any has others since; nil: all have what they
+	// started with.
+	Baselines map[string]map[string]cpuset.CPUSet
 }
 
 // fields is the content of data in V4, and of the top level in every version.
@@ -50,12 +53,18 @@ type fields struct {
 	Default    string              `json:"defaultCpuSet"`
 	Entries    entries             `json:"entries,omitempty"`
 	PodEntries map[string]podEntry `json:"podEntries,omitempty"`
+	// Baselines are in data only.
+	Baselines map[string]map[string]baseline `json:"baselines,omitempty"`
 }
 
 type entries = map[string]map[string]string
 
 type podEntry struct {
 	CPUs string `json:"cpuSet"`
+}
+
+type baseline struct {
+	CPUs string `json:"baseline"`
 }
 
 type file struct {
@@ -70,13 +79,16 @@ func Encode(s State) ([]byte, error) {
 	out := fields{Policy: s.Policy, Default: s.Default.String(), Entries: entries{}}
 	for uid, containers := range s.Entries {
 		for name, cpus := range containers {
-			if out.Entries[uid] == nil {
-				out.Entries[uid] = map[string]string{}
-			}
-			out.Entries[uid][name] = cpus.String()
+			put(&out.Entries, uid, name, cpus.String())
 		}
 	}
-	data, err := json.Marshal(out)
+	whole := out
+	for uid, containers := range s.Baselines {
+		for name, cpus := range containers {
+			put(&whole.Baselines, uid, name, baseline{cpus.String()})
+		}
+	}
+	data, err := json.Marshal(whole)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", FileName, err)
 	}
@@ -88,6 +100,17 @@ func Encode(s State) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", FileName, err)
 	}
 	return raw, nil
+}
+
+// put sets what a container of a pod has.
+func put[T any](in *map[string]map[string]T, uid, container string, it T) {
+	if *in == nil {
+		*in = map[string]map[string]T{}
+	}
+	if (*in)[uid] == nil {
+		(*in)[uid] = map[string]T{}
+	}
+	(*in)[uid][container] = it
 }
 
 // Decode reads a file of version 4, 3 or 2. The error is ErrCorrupt if a checksum is wrong.
@@ -156,10 +179,16 @@ func (in fields) parse() (State, error) {
 			if err != nil {
 				return State{}, fmt.Errorf("pod %s container %s: cpus %q: %w", uid, name, text, err)
 			}
-			if s.Entries[uid] == nil {
-				s.Entries[uid] = map[string]cpuset.CPUSet{}
+			put(&s.Entries, uid, name, cpus)
+		}
+	}
+	for uid, containers := range in.Baselines {
+		for name, text := range containers {
+			cpus, err := topology.ParseCPUs(text.CPUs)
+			if err != nil {
+				return State{}, fmt.Errorf("pod %s container %s: baseline %q: %w", uid, name, text.CPUs, err)
 			}
-			s.Entries[uid][name] = cpus
+			put(&s.Baselines, uid, name, cpus)
 		}
 	}
 	for uid, entry := range in.PodEntries {

@@ -171,9 +171,7 @@ func TestWithoutEffect(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"GitRepoVolumeDriver", "InPlacePodVerticalScalingExclusiveCPUs",
-		"InPlacePodVerticalScalingExclusiveMemory", "InPlacePodVerticalScalingMemoryBackedVolumes",
-		"InPlacePodVerticalScalingSchedulerPreemption", "PodLevelResourceManagers"}
+	want := []string{"GitRepoVolumeDriver", "InPlacePodVerticalScalingMemoryBackedVolumes", "PodLevelResourceManagers"}
 	if !slices.Equal(got, want) {
 		t.Errorf("gates without effect:\n%q, want\n%q", got, want)
 	}

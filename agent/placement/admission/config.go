@@ -33,7 +33,9 @@ type Config struct {
 	Handlers []decide.Handler // in order
 	// ResizeRule says which resizes the node does not do; nil: it does all.
 	ResizeRule decide.ResizeRule
-	Store      *store.Store
+	// ResizePreempts: pods make way for the resize of a critical one.
+	ResizePreempts bool
+	Store          *store.Store
 	// Plugins may know their deadlines: AllocateDeadline and PreferredDeadline.
 	Plugins Plugins
 	// Needs knows what pods cannot start without of the API server; nil: nothing.
@@ -96,7 +98,8 @@ func (c *Config) view() decide.View {
 
 func (c *Config) settings() line.Settings {
 	s := line.Settings{
-		Rules: c.Rules, Handlers: c.Handlers, ResizeRule: c.ResizeRule, BootID: c.BootID, Wait: c.Wait,
+		Rules: c.Rules, Handlers: c.Handlers, ResizeRule: c.ResizeRule,
+		ResizePreempts: c.ResizePreempts, BootID: c.BootID, Wait: c.Wait,
 		Rereads: c.Reread != nil, Inquires: c.Needs != nil, Clock: time.Now,
 	}
 	if p, ok := c.Plugins.(interface {

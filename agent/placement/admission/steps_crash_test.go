@@ -217,7 +217,7 @@ func (w *walk) rebuild(ctx context.Context, store *store.Store) {
 			observed = append(observed, w.observe(t))
 		}
 	}
-	changes, err := handover.Rebuild(store.State(), observed, w.bootID())
+	changes, err := handover.Rebuild(store.State(), observed, w.bootID(), nil)
 	if err != nil {
 		w.failf("%v", err)
 	}

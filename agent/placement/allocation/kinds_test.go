@@ -134,7 +134,7 @@ func TestAFurtherKind(t *testing.T) {
 	same("loaded again", containersOf(want.Pods), containersOf(w.store.State().Pods))
 
 	runs := w.annotated(a)
-	changes, err := handover.Rebuild(allocation.State{}, []cri.Pod{runs, w.annotated(b)}, "boot-1")
+	changes, err := handover.Rebuild(allocation.State{}, []cri.Pod{runs, w.annotated(b)}, "boot-1", nil)
 	if err != nil || len(changes) != 2 {
 		t.Fatalf("rebuilt: %v, %v", changes, err)
 	}
@@ -143,7 +143,7 @@ func TestAFurtherKind(t *testing.T) {
 	older.Pods = map[types.UID]allocation.Pod{"a": a}
 	older.Pods["a"] = allocation.Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
 		Containers: map[string]allocation.Container{"main": a.Containers["main"].With(allocation.Licenses{})}}
-	changes, err = handover.Rebuild(older, []cri.Pod{runs}, "boot-1")
+	changes, err = handover.Rebuild(older, []cri.Pod{runs}, "boot-1", nil)
 	if err != nil || len(changes) != 1 {
 		t.Fatalf("a state without the license was not corrected: %v, %v", changes, err)
 	}

@@ -200,6 +200,17 @@ func (c Container) WithAdded(added ...cpuset.CPUSet) Container {
 	return c.With(addedTo(c.CPUs(), added))
 }
 
+// Amended returns the container with the CPUs and memory that a newer record has, if both have some.
+func (c Container) Amended(newer Container) Container {
+	if cpus := newer.CPUs(); !cpus.IsEmpty() && !c.CPUs().IsEmpty() && !cpus.Equals(c.CPUs()) {
+		c = c.With(CPUs(cpus)).WithAdded(newer.AddedCPUs()...)
+	}
+	if blocks := newer.Memory(); len(blocks) > 0 && len(c.Memory()) > 0 {
+		c = c.With(Memory(blocks))
+	}
+	return c
+}
+
 // Kind implements Holding.
 func (addedCPUs) Kind() string { return addedKind.name }
 

@@ -99,12 +99,11 @@ func (c *Checkpoints) Run(ctx context.Context) error {
 
 // Rebuild brings the state in line with what runs, even if the state file is lost, damaged or old.
 // Running pods hold what the annotations of their containers say, and their sandboxes for
-// containers that are not created yet. For pods that a kubelet started and that our state does not
-// know, the kubelet's files count. Rebuild commits this; call it before the first pod is admitted.
+// containers that are not created yet; the kubelet's files, which follow resizes, say how many CPUs and how
+// much memory. For pods that a kubelet started and that our state does not know, these files count. Rebuild commits this; call it before the first pod is admitted.
 func (c *Checkpoints) Rebuild(ctx context.Context) error {
-	log := klog.FromContext(ctx)
-	changes, err := handover.Rebuild(
-		c.cfg.Store.State(), c.cfg.Running(), c.cfg.BootID, c.kubelet(ctx))
+	log, kubelet := klog.FromContext(ctx), c.kubelet(ctx)
+	changes, err := handover.Rebuild(c.cfg.Store.State(), c.cfg.Running(), c.cfg.BootID, kubelet, kubelet)
 	if err != nil {
 		log.Error(err, "Some running pods are assigned anew")
 	}

@@ -30,7 +30,7 @@ func (b *Basis) Record(v explain.Verdict, ignored []string) explain.Record {
 		Room: b.snapshot.Now(&b.request), Pod: b.request.Pod, Plan: b.plan, Err: b.err,
 	}
 	var r explain.Record
-	if v.Outcome == string(Admit) {
+	if v.Outcome == string(Admit) || v.Outcome == string(Resized) {
 		r = c.Explain()
 		r.Verdict = v
 	} else {

@@ -3,9 +3,12 @@ package decide
 import (
 	"errors"
 	"reflect"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -23,8 +26,12 @@ type Resizing struct {
 	Expected bool
 	// Held lists what the pod holds then; nil: what it has.
 	Held *allocation.Pod
-	// Decisions are how the nodes of what is added were chosen.
-	Decisions []allocation.Decision
+	// Basis explains that; nil: it has nothing of its own, or is refused.
+	Basis *Basis
+	// Victims are the pods that make way for a critical one, which waits for their end.
+	Victims []types.UID
+	// Short is the resource that is only counted and of which the node has too little; "": none is.
+	Short v1.ResourceName
 }
 
 // Infeasible returns the decision that a rule forbids a resize.
@@ -47,22 +54,26 @@ func (s *Snapshot) Resize(r *Request, wants *Demand) Resizing {
 			return *no
 		}
 	}
-	z := resizing{Snapshot: s, Request: r, wants: wants, grows: Growth(r.Requests, wants.Requests)}
+	z := resizing{
+		Snapshot: s, Request: r, wants: wants, grows: Growth(r.Requests, wants.Requests),
+		before: allocation.AddRequests(s.Ahead, s.Growth),
+	}
 	o := s.Ledger.Beside(r.In, nil)
-	before := allocation.AddRequests(s.Ahead, s.Growth)
-	plan, err := z.in(o, Greater(o.Requests[allocation.Terminating], before))
+	plan, err := z.in(o, Greater(o.Requests[allocation.Terminating], z.before))
 	if err == nil {
-		return Resizing{Held: z.changed(plan), Decisions: plan.Decisions}
+		return z.granted(plan)
 	}
 	if _, never := z.assign(z.room(allocation.Others{}, z.Own).View); never != nil {
 		return *Infeasible(ruleMachine, messageOf(never)) // whatever other pods give back
 	}
 	d := Deferred(messageOf(err))
 	if refused, is := errors.AsType[*allocation.Rejection](err); is {
-		d.Lack = refused.Reason
+		d.Lack, d.Short = refused.Reason, refused.Short
 	}
-	_, err = z.in(s.Ledger.BesideLasting(r.In, nil), before)
-	d.Expected = err == nil
+	d.Expected = z.fits(s.Ledger)
+	if !d.Expected && d.Short != "" && s.ResizePreempts && wants.Rank.Critical {
+		d.Victims, d.Expected = z.preempt()
+	}
 	return d
 }
 
@@ -87,20 +98,59 @@ type resizing struct {
 	*Request
 	wants *Demand
 	grows v1.ResourceList
+	// before sums what pods and resizes wait for that came before.
+	before v1.ResourceList
 }
 
 // in returns what the pod gets beside what others hold and request. The error is a *Rejection.
 func (z *resizing) in(o allocation.Others, requests v1.ResourceList) (plan allocation.Plan, err error) {
+	if short := z.short(o, requests); len(short) > 0 {
+		return plan, allocation.OutOf(short[0])
+	}
+	return z.assign(z.room(o, z.Own).View)
+}
+
+// short lists the resources that grow and of which the node has too little.
+func (z *resizing) short(o allocation.Others, requests v1.ResourceList) []nodestatus.Shortage {
+	if len(z.grows) == 0 {
+		return nil
+	}
 	room := z.room(o, z.Own)
 	room.Others = []v1.ResourceList{o.Requests[allocation.Held], requests}
-	if len(z.grows) > 0 {
-		for _, one := range room.Shortages(z.wants.Pod) {
-			if _, is := z.grows[one.Resource]; is {
-				return plan, allocation.OutOf(one)
-			}
-		}
+	return slices.DeleteFunc(room.Shortages(z.wants.Pod), func(one nodestatus.Shortage) bool {
+		_, grows := z.grows[one.Resource]
+		return !grows
+	})
+}
+
+// fits reports whether there is room once the terminating pods of the ledger are gone.
+func (z *resizing) fits(l allocation.Ledger) bool {
+	_, err := z.in(l.BesideLasting(z.In, nil), z.before)
+	return err == nil
+}
+
+// preempt returns the pods that make way for a critical one, if that gives it room.
+func (z *resizing) preempt() (victims []types.UID, ok bool) {
+	missing := needOf(z.short(z.Ledger.BesideLasting(z.In, nil), z.before))
+	victims, ok = victimsOf(missing, z.preemptable(&Request{In: z.In, Demand: *z.wants}))
+	after := z.Ledger
+	for _, uid := range victims {
+		after = after.Without(uid)
 	}
-	return z.assign(room.View)
+	if !ok || !z.fits(after) {
+		return nil, false
+	}
+	return victims, true
+}
+
+// granted returns the decision that the pod gets what it asks for, with the plan for what is exclusive to it.
+func (z *resizing) granted(plan allocation.Plan) (d Resizing) {
+	if d.Held = z.changed(plan); d.Held != nil {
+		r := *z.Request
+		r.Demand = *z.wants
+		d.Basis = &Basis{snapshot: *z.Snapshot, request: r, plan: plan}
+	}
+	return d
 }
 
 // assign plans what is exclusive to the pod's containers.

@@ -22,7 +22,9 @@ type Snapshot struct {
 	Handlers []Handler
 	// ResizeRule is the node's; nil: only room counts.
 	ResizeRule ResizeRule
-	Ledger     allocation.Ledger
+	// ResizePreempts: pods make way for the resize of a critical one.
+	ResizePreempts bool
+	Ledger         allocation.Ledger
 	// Ahead sums the requests of the claims of the pods that came before, and Growth what resizes wait
 	// for that came before.
 	Ahead, Growth v1.ResourceList

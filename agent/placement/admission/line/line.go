@@ -33,8 +33,10 @@ type Settings struct {
 	Handlers []decide.Handler // in order
 	// ResizeRule says which resizes the node does not do; nil: it does all.
 	ResizeRule decide.ResizeRule
-	BootID     string        // the kernel's boot id now
-	Wait       time.Duration // how long a pod may wait; 0: it is rejected instead
+	// ResizePreempts: pods make way for the resize of a critical one.
+	ResizePreempts bool
+	BootID         string        // the kernel's boot id now
+	Wait           time.Duration // how long a pod may wait; 0: it is rejected instead
 	// Rereads: what is stale can be read again. Inquires: objects of the API server can be followed.
 	Rereads, Inquires bool
 	// AllocateDeadline and PreferredDeadline are what plugins have to answer; 0: not known.
@@ -61,7 +63,8 @@ func New(s Settings, f Facts) *Line {
 // Snapshot returns what a decision beside this ledger depends on.
 func (s *Settings) Snapshot(v decide.View, l allocation.Ledger) decide.Snapshot {
 	return decide.Snapshot{
-		View: v, Rules: s.Rules, Handlers: s.Handlers, ResizeRule: s.ResizeRule, Ledger: l,
+		View: v, Rules: s.Rules, Handlers: s.Handlers, ResizeRule: s.ResizeRule,
+		ResizePreempts: s.ResizePreempts, Ledger: l,
 		Ahead: l.Requests(allocation.Claimed), Patient: s.Wait > 0, Endless: s.Wait <= 0,
 	}
 }

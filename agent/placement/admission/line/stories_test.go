@@ -84,9 +84,12 @@ var verbs = map[string]func(w *world, words []string){
 	"show":      func(w *world, a []string) { w.words, w.decisions = a[0] == "words", a[0] == "decisions" },
 	"impatient": func(w *world, _ []string) { w.Wait = 0 },
 	"unaligned": func(w *world, _ []string) { w.Rules.Policy = topology.None },
-	"without":   func(w *world, a []string) { w.off.Insert(a[0]) }, // GATE
-	"rereads":   func(w *world, _ []string) { w.Rereads = true },
-	"stop":      func(w *world, _ []string) { w.stops = true },
+	"without": func(w *world, a []string) { // GATE
+		w.off.Insert(a[0])
+		w.ResizePreempts = w.off.Has(schedulerPreempts)
+	},
+	"rereads": func(w *world, _ []string) { w.Rereads = true },
+	"stop":    func(w *world, _ []string) { w.stops = true },
 	"restart": func(w *world, a []string) { // "rebooted", or with the record "lost"
 		w.stops = false
 		switch a[0] {

@@ -113,6 +113,9 @@ func newWalk(t *testing.T, seed uint64) *walk {
 		}
 	}
 	w.follow()
+	if seed%3 == 0 {
+		w.play("without " + schedulerPreempts)
+	}
 	w.play("machine memory=10Gi")
 	w.play("node gpu 6 prefers")
 	w.play("node nic 4" + []string{" prefers", ""}[seed%2])

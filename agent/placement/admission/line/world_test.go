@@ -47,7 +47,11 @@ type world struct {
 	sized func(what string, granted types.UID)
 }
 
-const gpu = "example.com/gpu"
+const (
+	gpu = "example.com/gpu"
+	// schedulerPreempts is the gate without which pods make way for the resize of a critical one.
+	schedulerPreempts = "InPlacePodVerticalScalingSchedulerPreemption"
+)
 
 func newWorld(t testing.TB, wait time.Duration) *world {
 	w := &world{
@@ -70,7 +74,8 @@ func (w *world) starts(wait time.Duration, view decide.View) {
 			StaticCPUs: true, Enabled: func(gate string) bool { return !w.off.Has(gate) },
 			Swaps: func(*v1.Pod, *v1.Container) bool { return false },
 		}.Check,
-		BootID: fmt.Sprint("boot-", w.boot), Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
+		ResizePreempts: w.off.Has(schedulerPreempts),
+		BootID:         fmt.Sprint("boot-", w.boot), Wait: wait, Inquires: true, Clock: func() time.Time { return w.now },
 	}, Facts{
 		ClaimsOf: func(p *v1.Pod) allocation.PodClaims { return w.podClaims[p.UID] },
 		Lack:     func(p *v1.Pod) decide.Lack { return w.lacks[p.UID] },

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/admission/decide"
+	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -21,8 +22,12 @@ type Resize struct {
 	Retry time.Time
 	// Promised: what it waits for is kept from pods that came later.
 	Promised bool
-	// recording is the demand that a commit under way records as allocated; nil: no commit is.
+	// Preempted: other pods make way for it, and nothing is said until they are gone.
+	Preempted bool
+	// recording is the demand that a commit under way records as allocated; nil: no commit is. basis explains
+	// it.
 	recording *decide.Demand
+	basis     *decide.Basis
 }
 
 // IsDue reports whether the resize is to be decided on.
@@ -80,7 +85,7 @@ func (s resizing) asked(wanted decide.Demand) {
 		s.Resize.Wanted = &wanted
 	default:
 		s.Resize.Wanted, s.Resize.Since, s.Resize.Due = &wanted, s.Now, true
-		s.Resize.Retry = time.Time{}
+		s.Resize.Retry, s.Resize.Preempted = time.Time{}, false
 		s.promise(false)
 	}
 }
@@ -105,10 +110,17 @@ func (s resizing) sized(d decide.Resizing) {
 	wanted := s.Resize.Wanted
 	if d.Reason != "" {
 		s.promise(d.Expected && !s.Resize.Over(s.Now, s.Wait))
-		s.do(SayResize{Pod: wanted.Pod, Resizing: d})
+		if s.Resize.Preempted = d.Expected && (s.Resize.Preempted || len(d.Victims) > 0); len(d.Victims) > 0 {
+			s.do(Preempt{decide.Decision{Pod: wanted.Pod, Victims: d.Victims,
+				Rejection: &allocation.Rejection{Reason: d.Lack, Message: d.Message, Short: d.Short}}})
+		}
+		if !s.Resize.Preempted {
+			s.do(SayResize{Pod: wanted.Pod, Resizing: d})
+		}
 		return
 	}
-	s.Resize.recording, s.Resize.Promised = wanted, false // the ledger has it now
+	s.Resize.recording, s.Resize.basis = wanted, d.Basis
+	s.Resize.Promised, s.Resize.Preempted = false, false // the ledger has it now
 	has := s.Has
 	if d.Held != nil {
 		has.Pod = *d.Held // beside what is recorded, until that is this
@@ -119,12 +131,12 @@ func (s resizing) sized(d decide.Resizing) {
 
 // recorded takes what was recorded as allocated. What was asked for meanwhile is decided on next.
 func (s resizing) recorded(e Resized) {
-	to := s.Resize.recording
-	s.Resize.recording = nil
+	to, basis := s.Resize.recording, s.Resize.basis
+	s.Resize.recording, s.Resize.basis = nil, nil
 	if s.Has.Pod.Containers = e.Pod.Containers; e.Err == nil {
 		shrinks := len(decide.Growth(to.Requests, s.Requests)) > 0
 		s.Demand, s.Has.Pod.Resources = *to, e.Pod.Resources
-		if s.do(SayResize{Pod: to.Pod}); shrinks {
+		if s.do(SayResize{Pod: to.Pod, Resizing: decide.Resizing{Basis: basis}}); shrinks {
 			s.do(Free{})
 		}
 	}

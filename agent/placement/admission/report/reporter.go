@@ -130,7 +130,9 @@ func (r *Reporter) Resize(f record.SayResize) {
 		return
 	}
 	next.Reworded = same && last.Reason == next.Reason
-	state.resize = next
+	if state.resize = next; f.Basis != nil {
+		r.explanations.put(next, f.Basis, nil)
+	}
 	r.tell(next)
 }
 

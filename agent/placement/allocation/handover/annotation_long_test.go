@@ -37,11 +37,11 @@ func TestContainerAnnotationIsBounded(t *testing.T) {
 			if n := len(runs.Containers[0].Annotations[Annotation]); n <= longest != tc.fits {
 				t.Errorf("the annotation has %d bytes", n)
 			}
-			changes, err := Rebuild(allocationtest.State(p), []cri.Pod{runs}, p.BootID)
+			changes, err := Rebuild(allocationtest.State(p), []cri.Pod{runs}, p.BootID, nil)
 			if err != nil || len(changes) > 0 {
 				t.Errorf("the state is changed in %d places, %v", len(changes), err)
 			}
-			changes, err = Rebuild(allocation.State{}, []cri.Pod{runs}, p.BootID)
+			changes, err = Rebuild(allocation.State{}, []cri.Pod{runs}, p.BootID, nil)
 			if err != nil || len(changes) != 1 {
 				t.Fatalf("of a lost state %d pods are found, %v", len(changes), err)
 			}

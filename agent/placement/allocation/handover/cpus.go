@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/files"
@@ -31,7 +32,7 @@ func exportCPUs(d dirs, state allocation.State, n Node) error {
 	if n.CPUs != nil {
 		out = cpucheckpoint.State{
 			Policy: "static", Default: n.CPUs.KubeletDefault(state.CPUs()),
-			Entries: holdings(state, exclusive),
+			Entries: holdings(state, exclusive), Baselines: baselines(state),
 		}
 	}
 	content, err := cpucheckpoint.Encode(out)
@@ -40,6 +41,19 @@ func exportCPUs(d dirs, state allocation.State, n Node) error {
 
 func exclusive(c allocation.Container) (cpuset.CPUSet, bool) {
 	return c.CPUs(), !c.CPUs().IsEmpty()
+}
+
+// baselines returns the CPUs that each container started with; nil: that is what all have.
+func baselines(state allocation.State) map[string]map[string]cpuset.CPUSet {
+	resized := false
+	out := holdings(state, func(c allocation.Container) (cpuset.CPUSet, bool) {
+		resized = resized || len(c.AddedCPUs()) > 0
+		return cpumanager.Layers(c.CPUs(), c.AddedCPUs())[0], !c.CPUs().IsEmpty()
+	})
+	if !resized {
+		return nil // also what a kubelet takes from a file without baselines
+	}
+	return out
 }
 
 // giveCPUs adds the CPUs that the kubelet gave to containers. All other containers share the CPUs
@@ -59,6 +73,9 @@ func (k Kubelet) giveCPUs(n Node, observed cri.Pod, out map[string]allocation.Co
 				name, absent)
 		}
 		out[name] = out[name].With(allocation.CPUs(cpus))
+		if started, is := k.CPUs.Baselines[uid][name]; is {
+			out[name] = out[name].WithAdded(cpus.Difference(started))
+		}
 		left = left.Difference(cpus)
 	}
 	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {

@@ -212,7 +212,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1",
+			got, err := Rebuild(test.state, test.pods, "boot-1", nil,
 				test.kubelet.On(Node{Online: online, Nodes: topology.NewNodeSet(0, 1),
 					CPUs: new(cpumanager.Static), Memory: new(memory.Static)}))
 			if diff := cmp.Diff(test.want, got, allocationtest.Same); diff != "" {
@@ -263,7 +263,7 @@ func TestExportedIsTakenOver(t *testing.T) {
 	}
 	runs := started("a")
 	runs.Name = a.Name
-	got, err := Rebuild(allocation.State{}, []cri.Pod{runs}, "boot-1",
+	got, err := Rebuild(allocation.State{}, []cri.Pod{runs}, "boot-1", nil,
 		kubelet.On(Node{Online: machine.Online(), Nodes: machine.NodeSet(), CPUs: static,
 			Memory: reserving}))
 	if err != nil {

@@ -54,16 +54,18 @@ type Account func(observed cri.Pod) (map[string]allocation.Container, error)
 // precedence:
 //
 //   - What a running container's annotation says. A state that says something else is of another
-//     boot, which no container survives, or was restored.
+//     boot, which no container survives, or was restored. Of a pod that was resized the annotations are
+//     older.
 //   - What the state says of running pods.
-//   - What the accounts say of running pods that the state does not know. The first account that
-//     says anything of a pod counts, and earlier accounts come before later ones.
+//   - What annotations, amended, and then the accounts say of running pods that the state does not know. The
+//     first account that says anything of a pod counts, and earlier accounts come before later ones.
 //   - What the state says of pods that do not run. Such a pod is dropped if a running pod holds
 //     some of it.
 //
-// The caller commits the changes. bootID is the present boot. The error lists what cannot be read
+// The caller commits the changes. bootID is the present boot. amended (nil: nothing) has what resizes may
+// have changed since a container was annotated. The error lists what cannot be read
 // and what conflicts; the changes are valid all the same.
-func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Account) (
+func Rebuild(s allocation.State, pods []cri.Pod, bootID string, amended Account, accounts ...Account) (
 	[]allocation.Change, error) {
 	r := rebuilding{
 		bootID: bootID, known: sets.KeySet(s.Pods), put: map[types.UID]allocation.Pod{},
@@ -91,7 +93,7 @@ func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Acco
 			r.take(s.Pods[p.UID])
 		}
 	}
-	r.ask(Annotated, pods)
+	r.ask(amend(Annotated, amended), pods)
 	for _, observed := range pods {
 		r.addUncreated(observed)
 	}
@@ -188,6 +190,9 @@ func (r *rebuilding) ask(account Account, pods []cri.Pod) {
 func (r *rebuilding) correct(stored allocation.Pod, observed cri.Pod) (
 	p allocation.Pod, differs bool, err error) {
 	sameBoot := stored.BootID == r.bootID
+	if sameBoot && stored.Resources != nil {
+		return stored, false, nil
+	}
 	said, err := Annotated(alive(observed, sameBoot))
 	if err != nil || len(said) == 0 {
 		return stored, false, err
@@ -203,6 +208,28 @@ func (r *rebuilding) correct(stored allocation.Pod, observed cri.Pod) (
 		p.Containers[name] = c
 	}
 	return p, differs, nil
+}
+
+// amend returns an account that takes CPUs and memory of a container from the other one, where both know of
+// some.
+func amend(account, other Account) Account {
+	if other == nil {
+		return account
+	}
+	return func(observed cri.Pod) (map[string]allocation.Container, error) {
+		out, err := account(observed)
+		if err != nil || len(out) == 0 {
+			return out, err
+		}
+		newer, err := other(observed)
+		if err != nil {
+			return out, nil // it is another account's error, if that counts
+		}
+		for name, c := range out {
+			out[name] = c.Amended(newer[name])
+		}
+		return out, nil
+	}
 }
 
 // alive leaves out containers that do not run; unless runningOnly, it keeps those of a ready

@@ -121,7 +121,7 @@ func TestSandboxAnnotation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1")
+			got, err := Rebuild(test.state, test.pods, "boot-1", nil)
 			if diff := cmp.Diff(test.want, got, allocationtest.Same); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
