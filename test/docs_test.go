@@ -34,6 +34,7 @@ var documented = map[string]struct {
 	"numalet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf " +
 		"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml": {
 		cluster: true},
+	"bin/numalet podresources --node numalet":                             {cluster: true},
 	"numalet explain shop/web-0 --node node1 --kubeconfig ~/.kube/config": {cluster: true},
 	"numalet explain --node node1 --kubeconfig ~/.kube/config":            {cluster: true},
 	"numalet nodes --kubeconfig admin.conf --machine fixture:dgx-h100=600 " +

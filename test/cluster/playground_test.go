@@ -27,7 +27,7 @@ const nobody = 65534
 
 // TestPlaygroundOfACluster: a newcomer starts a cluster, without root on the simulated runtime and
 // with it on containerd. The output says how to use kubectl, and a Deployment, a Job and a
-// DaemonSet run on the node. When the playground ends nothing is left.
+// DaemonSet run on the node. A pod grows as README says. When the playground ends nothing is left.
 func TestPlaygroundOfACluster(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("to be somebody else is root's")
@@ -80,12 +80,16 @@ func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	lines := bufio.NewScanner(out)
 	kubeconfig := kubeconfigOf(t, lines, said)
 	go func() { _, _ = io.Copy(io.Discard, out) }() // it prints more
+	env := []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir, "PATH=" + programs + ":" + os.Getenv("PATH")}
 	awaitWorkloads(t, gpus, func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(programs, "kubectl"), args...)
-		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}
+		cmd.Env = env
 		text, err := cmd.CombinedOutput()
 		return string(text), err
 	})
+	if user == nobody { // the example is for the machine with many CPUs
+		resizeAsReadme(t, dir, env)
+	}
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

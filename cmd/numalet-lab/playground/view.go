@@ -183,6 +183,10 @@ func (p *Playground) hints() []hint {
 				what:    "the workloads are in " + terminal.Quoted(p.cluster.workloads) + "; what runs where:",
 				command: "kubectl get pods --output wide",
 			},
+			{
+				what:    "to give a pod that runs other CPU or memory:",
+				command: "kubectl edit pod POD --subresource resize",
+			},
 		}
 	}
 	numalet := terminal.Quoted(agentProgram(os.Args[0]))
