@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/cluster"
 	"github.com/numalet/numalet/agent/cluster/kubeapi"
@@ -64,6 +65,9 @@ type HollowRuntime interface {
 	pods.Probes
 	pods.Volumes
 	pods.Records
+	// Resize gives the pod's containers the resources that they are allocated. settled, which does not
+	// block, is called when all have them.
+	Resize(pod *v1.Pod, settled func())
 	Run(context.Context) error
 }
 
@@ -128,12 +132,24 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 			Object: api.Object, Reread: object.Reread, Clustered: true,
 		},
 		Ends: pods.Ends{Runtime: c.Runtime, Actuator: c.Runtime, Probes: c.Runtime, Volumes: c.Runtime,
-			Records: c.Runtime},
+			Records: c.Runtime, Resized: resized(statuses, c.Runtime)},
 	})
 	look := housekeeping.New(road.Orphans(assigned.State, orphanPeriod, nil))
 	return &Hollow{road, api.Object, slices.Concat(road.First(), road.Then(), object.Parts(), []part.Part{
 		part.Of("assignment store", assigned.Run), part.Of("runtime", c.Runtime.Run), part.Of("housekeeping", look.Run),
 	})}, nil
+}
+
+// resized has the runtime give a pod what it is allocated.
+func resized(of *pods.Statuses, runtime HollowRuntime) func(types.UID) {
+	return func(uid types.UID) {
+		settled := func() { of.Settled(uid, nil) }
+		if pod, known := of.Get(uid); known {
+			runtime.Resize(pod, settled)
+		} else {
+			settled()
+		}
+	}
 }
 
 // hollow adds to a node's facts what a host would say.

@@ -10,6 +10,7 @@
 // server, and nodes of one shape share the machine and its devices.
 //
 // Each node's state file, below the root directory, holds what its pods hold. The runtime is in
-// memory: after a restart pods keep their CPUs and devices, and their containers start again, as on
-// a machine whose runtime lost everything.
+// memory. A container has the resources that a resize allocates at once, or when its worker starts it
+// anew, if its resize policy wants that. After a restart of the process pods keep their CPUs and devices,
+// and their containers start again, as on a machine whose runtime lost everything.
 package hollow

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/agent/pods/status"
 	"github.com/numalet/numalet/agent/storage/volume"
@@ -44,6 +45,8 @@ type runtime struct {
 type hollowPod struct {
 	seen cri.Pod
 	runs map[string]*run // by container id
+	// settled is called when all containers have their new resources; nil: they have.
+	settled func()
 }
 
 // run is a running container.
@@ -155,7 +158,7 @@ func (r *runtime) change(uid types.UID, do func(*hollowPod)) {
 func (r *runtime) createSandbox(pod *v1.Pod, attempt uint32) {
 	s := cri.Sandbox{
 		ID: newID(), Attempt: attempt, Ready: true, HostNetwork: pod.Spec.HostNetwork,
-		CreatedAt: time.Now(),
+		CreatedAt: time.Now(), Annotations: annotations(resize.Describe(pod)),
 	}
 	if s.IPs = []string{r.host}; !s.HostNetwork {
 		s.IPs[0] = r.address()
@@ -196,6 +199,7 @@ func (r *runtime) start(pod *v1.Pod, a podworker.Action) error {
 		CreatedAt: now, StartedAt: now, From: cri.Origin{
 			Hash: cri.ContainerHash(spec), Image: spec.Image, ImageRef: spec.Image,
 		},
+		Applied: applied(pod, spec), Annotations: annotations(resize.DescribeContainer(spec)),
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,6 +213,10 @@ func (r *runtime) start(pod *v1.Pod, a podworker.Action) error {
 	p.runs[c.ID] = one
 	if script.Exits {
 		one.timer = time.AfterFunc(script.After, func() { r.end(pod.UID, c.ID, script.Exit) })
+	}
+	if p.settled != nil && !p.lags(pod) {
+		p.settled()
+		p.settled = nil
 	}
 	return nil
 }
