@@ -27,6 +27,8 @@ type lack struct {
 	live
 	gaps  []gap // the CPUs' first
 	whole bool  // with this step, nothing is lacking any more
+	// leaves: the container leaves CPUs, and gains others in a later step; at has what it keeps.
+	leaves bool
 }
 
 // gap is one difference.
@@ -35,6 +37,9 @@ type gap struct {
 	name, want, has string
 	file            string // the kernel's file
 	phase           phase
+	// keeps is what stays of a CPU set that leaves some CPUs and gains others; empty: it does not, or nothing
+	// stays.
+	keeps cpuset.CPUSet
 	// repair is set if the runtime reports, or the kernel had, what the container should have.
 	repair bool
 }
@@ -98,17 +103,19 @@ func (c live) drift(n *Node) (out []gap) {
 		return has == want.cpus.text || matches(has, want.cpus.CPUSet, n.online.CPUSet) ||
 			want.within && inside(has, want.cpus.CPUSet)
 	}; !want.cpus.IsEmpty() && !same(has) {
-		out = append(out, gap{CPUSet, "CPUs", want.cpus.text, has, "cpuset.cpus",
-			phaseOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(sent)})
+		g := gap{what: CPUSet, name: "CPUs", want: want.cpus.text, has: has, file: "cpuset.cpus",
+			repair: c.kernel.cpus != nil && same(sent)}
+		g.phase, g.keeps = phaseOfCPUs(has, want.cpus.CPUSet, want.exclusive)
+		out = append(out, g)
 	}
 	has = ptr.Deref(c.kernel.mems, reported)
 	if !want.mems.IsEmpty() && !matchesNodes(has, want.mems, n.backed) {
-		out = append(out, gap{MemoryNodes, "memory of nodes", want.mems.String(), has, "cpuset.mems",
-			anyTime, c.kernel.mems != nil && matchesNodes(reported, want.mems, n.backed)})
+		out = append(out, gap{what: MemoryNodes, name: "memory of nodes", want: want.mems.String(), has: has,
+			file: "cpuset.mems", repair: c.kernel.mems != nil && matchesNodes(reported, want.mems, n.backed)})
 	}
 	if has := c.kernel.quota; has != nil && !has.Same(c.quota) {
-		out = append(out, gap{CPUQuota, "CPU quota", c.quota.String(), has.String(), "CPU quotas",
-			phaseOfQuota(*has, c.quota), c.record.limited == c.quota})
+		out = append(out, gap{what: CPUQuota, name: "CPU quota", want: c.quota.String(), has: has.String(),
+			file: "CPU quotas", phase: phaseOfQuota(*has, c.quota), repair: c.record.limited == c.quota})
 	}
 	return out
 }

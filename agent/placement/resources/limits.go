@@ -2,7 +2,9 @@ package resources
 
 import (
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,8 +19,8 @@ type limits struct {
 	quota  cgroups.CPULimit
 	shares int64
 	memory int64 // the limit in bytes
-	// beside holds what else follows from memory requests and limits: protection, throttling, swap, the OOM
-	// score.
+	// beside says what else follows from memory requests and limits: protection, throttling, swap, the OOM
+	// score; for people too.
 	beside string
 }
 
@@ -34,16 +36,42 @@ func (c live) limits(n *Node, spec *v1.Pod) limits {
 }
 
 func containerLimits(r *runtimeapi.LinuxContainerResources) limits {
+	var beside []string
+	if swap := r.MemorySwapLimitInBytes; swap != 0 {
+		beside = append(beside, fmt.Sprint("with swap ", swap))
+	}
+	for _, file := range slices.Sorted(maps.Keys(r.Unified)) {
+		beside = append(beside, file+" "+r.Unified[file])
+	}
+	beside = append(beside, fmt.Sprint("OOM score ", r.OomScoreAdj))
 	return limits{cgroups.CPULimit{Quota: r.CpuQuota, Period: r.CpuPeriod}, r.CpuShares,
-		r.MemoryLimitInBytes, fmt.Sprint(r.MemorySwapLimitInBytes, r.Unified, r.OomScoreAdj)}
+		r.MemoryLimitInBytes, strings.Join(beside, ", ")}
 }
 
 func podLimits(r cgroups.Resources) limits {
-	l := limits{r.CPULimit(), int64(r.Shares), r.Memory, strconv.FormatInt(r.High, 10)}
-	if r.Protection != nil {
-		l.beside += fmt.Sprint(*r.Protection)
+	var beside []string
+	if p := r.Protection; p != nil {
+		beside = append(beside, fmt.Sprint("memory.min ", p.Min), fmt.Sprint("memory.low ", p.Low))
 	}
-	return l
+	switch {
+	case r.High == cgroups.Unlimited:
+		beside = append(beside, "memory.high max")
+	case r.High > 0:
+		beside = append(beside, fmt.Sprint("memory.high ", r.High))
+	}
+	return limits{r.CPULimit(), int64(r.Shares), r.Memory, strings.Join(beside, ", ")}
+}
+
+// memoryText says what the memory limit is, and what goes with it.
+func (l limits) memoryText() string {
+	text := "unlimited"
+	if l.memory > 0 {
+		text = fmt.Sprintf("%d bytes", l.memory)
+	}
+	if l.beside != "" {
+		text += " (" + l.beside + ")"
+	}
+	return text
 }
 
 // gaps lists what differs from the limits that were given before. A limit that is not set any more
@@ -58,8 +86,7 @@ func (l limits) gaps(given limits) (out []gap) {
 			has: fmt.Sprint(given.shares)})
 	}
 	if l.memory != given.memory && l.memory != 0 || l.beside != given.beside {
-		out = append(out, gap{what: Memory, name: "memory", want: fmt.Sprint(l.memory, l.beside),
-			has:   fmt.Sprint(given.memory, given.beside),
+		out = append(out, gap{what: Memory, name: "memory", want: l.memoryText(), has: given.memoryText(),
 			phase: phaseOf(given.memory, l.memory)})
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -93,6 +94,36 @@ func TestQuotasAreRepaired(t *testing.T) {
 			t.Errorf("%d repairs are counted, want 2", got)
 		}
 	})
+}
+
+// What differs in memory is said with units and names, for logs and errors.
+func TestMemoryLimitsAsText(t *testing.T) {
+	for _, tt := range []struct {
+		given, l  limits
+		has, want string
+	}{
+		{
+			containerLimits(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 24494734,
+				MemorySwapLimitInBytes: 24494734, OomScoreAdj: 999}),
+			containerLimits(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 34494734, OomScoreAdj: 998,
+				Unified: map[string]string{"memory.min": "4096", "memory.high": "8192"}}),
+			"24494734 bytes (with swap 24494734, OOM score 999)",
+			"34494734 bytes (memory.high 8192, memory.min 4096, OOM score 998)",
+		},
+		{
+			podLimits(cgroups.Resources{High: cgroups.Unlimited, Protection: &cgroups.Protection{}}),
+			podLimits(cgroups.Resources{Memory: 69122128, High: 4096,
+				Protection: &cgroups.Protection{Min: 1, Low: 2}}),
+			"unlimited (memory.min 0, memory.low 0, memory.high max)",
+			"69122128 bytes (memory.min 1, memory.low 2, memory.high 4096)",
+		},
+		{podLimits(cgroups.Resources{Memory: 1}), podLimits(cgroups.Resources{Memory: 2}), "1 bytes", "2 bytes"},
+	} {
+		gaps := tt.l.gaps(tt.given)
+		if len(gaps) != 1 || gaps[0].what != Memory || gaps[0].has != tt.has || gaps[0].want != tt.want {
+			t.Errorf("got %+v, want %q instead of %q", gaps, tt.want, tt.has)
+		}
+	}
 }
 
 // A container with CPUs that only complete its cores is limited to what it asked for. The quota of

@@ -39,14 +39,22 @@ func phaseOfQuota(has, want cgroups.CPULimit) phase {
 }
 
 // phaseOfCPUs returns the phase of a CPU set. A set that is not reported counts as one that shrinks. A
-// set that moves leaves CPUs and gains others: no container may be on exclusive CPUs before others left
-// them, so an exclusive set comes last, and one of the shared pool first.
-func phaseOfCPUs(has string, want cpuset.CPUSet, exclusive bool) phase {
+// set that moves leaves CPUs before it gains others, and keeps the rest meanwhile; if nothing stays, an
+// exclusive set comes last, since no container may be on exclusive CPUs before others left them, and one of
+// the shared pool first.
+func phaseOfCPUs(has string, want cpuset.CPUSet, exclusive bool) (phase, cpuset.CPUSet) {
 	from, err := topology.ParseCPUs(has)
-	if err != nil || from.IsEmpty() || want.IsSubsetOf(from) || !exclusive && !from.IsSubsetOf(want) {
-		return first
+	switch keeps := from.Intersection(want); {
+	case err != nil, from.IsEmpty(), want.IsSubsetOf(from):
+		return first, cpuset.New()
+	case from.IsSubsetOf(want):
+		return last, cpuset.New()
+	case !keeps.IsEmpty():
+		return last, keeps
+	case exclusive:
+		return last, cpuset.New()
 	}
-	return last
+	return first, cpuset.New()
 }
 
 // steps puts what containers and pods lack into the order in which to apply it:
@@ -66,6 +74,12 @@ func steps(lacks []lack) (order [3][]lack) {
 		shrink, grow := l, l
 		shrink.gaps, grow.gaps = nil, nil
 		for _, g := range l.gaps {
+			if !g.keeps.IsEmpty() {
+				shrink.at.cpus, shrink.leaves = cpusOf(g.keeps), true
+				less := g
+				less.want, less.phase, less.repair = shrink.at.cpus.text, first, false
+				shrink.gaps = append(shrink.gaps, less)
+			}
 			if g.phase == last || g.phase == anyTime && !l.has(first) && l.has(last) {
 				grow.gaps = append(grow.gaps, g)
 			} else {

@@ -147,8 +147,8 @@ func TestFailedStepsHoldUpOthers(t *testing.T) {
 	}
 }
 
-// CPU sets that lose CPUs, and unknown ones, come before those that gain any. An exclusive one that
-// does both comes last.
+// CPU sets that lose CPUs, and unknown ones, come before those that gain any. One that does both loses first,
+// and keeps the rest meanwhile; if there is none, an exclusive one comes last.
 func TestOrderOfSets(t *testing.T) {
 	m := eightCPUs(t)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
@@ -163,10 +163,10 @@ func TestOrderOfSets(t *testing.T) {
 		"":    "x-c set, y-c set |  | ",
 		"?":   "x-c set, y-c set |  | ",
 		"2":   "y-c set |  | x-c set",
-		"1-2": "y-c set |  | x-c set",
+		"1-2": "x-c set, y-c set |  | x-c set, y-c set",
 		"0-1": " |  | x-c set, y-c set",
 		"2-3": "y-c set |  | ",
-		"2-7": "x-c set, y-c set |  | ",
+		"2-7": "x-c set, y-c set |  | y-c set",
 	} {
 		var all []live
 		for _, uid := range []types.UID{"y", "x"} {
@@ -268,4 +268,54 @@ func safe(t *rapid.T, after lack, own cpuset.CPUSet, names []string, sets map[st
 			}
 		}
 	}
+}
+
+// However containers are resized, none is ever on CPUs that another one has for itself.
+func TestResizedSetsNeverOverlap(t *testing.T) {
+	m := eightCPUs(t)
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		names := []string{"a", "b", "shared"}
+		// Each keeps its first CPU, and the other ones go to anybody.
+		divide := func(label string) map[string]cpuset.CPUSet {
+			out := map[string]cpuset.CPUSet{"a": cpuset.New(1), "b": cpuset.New(2), "shared": cpuset.New(0)}
+			for cpu := 3; cpu < 8; cpu++ {
+				name := rapid.SampledFrom(names).Draw(t, label)
+				out[name] = out[name].Union(cpuset.New(cpu))
+			}
+			return out
+		}
+		sets, wants := divide("before"), divide("after")
+		held := allocation.Pod{Containers: map[string]allocation.Container{
+			"a": {allocation.CPUs(wants["a"])}, "b": {allocation.CPUs(wants["b"])}}}
+		n := newNode(Settings{}, machine.Hardware{Machine: m, CPUs: static},
+			allocation.State{Pods: map[types.UID]allocation.Pod{"u": held}})
+		var all []live
+		for _, name := range names {
+			c := live{pod: &cri.Pod{UID: "u"}, record: &record{}, Container: cri.Container{ID: name, Name: name,
+				Applied: cri.Applied{CPUs: sets[name].String()}}}
+			c.at = n.place("u", name, nil, &c.Applied)
+			all = append(all, c)
+		}
+		for _, place := range steps(compare(all, &n, time.Now()).lacks) {
+			for _, l := range rapid.Permutation(place).Draw(t, "concurrent") {
+				sets[l.ID] = l.at.cpus.CPUSet
+				for _, name := range names[:2] {
+					for _, other := range names {
+						if both := sets[name].Intersection(sets[other]); other != name && !both.IsEmpty() {
+							t.Fatalf("after %s: %s and %s are on %s", l.ID, name, other, both)
+						}
+					}
+				}
+			}
+		}
+		for _, name := range names {
+			if !sets[name].Equals(wants[name]) {
+				t.Fatalf("%s is on %s at last, want %s", name, sets[name], wants[name])
+			}
+		}
+	})
 }

@@ -245,7 +245,9 @@ func (u *update) verify(ctx context.Context, l lack) error {
 	if l.lacks(MemoryNodes) {
 		now.Applied.Mems = l.at.mems.String()
 	}
-	now = u.reader.read(ctx, now)
+	if now = u.reader.read(ctx, now); l.leaves {
+		now.at.cpus = l.at.cpus
+	}
 	left := lack{live: now, gaps: slices.DeleteFunc(now.drift(u.node), func(g gap) bool {
 		return !l.lacks(g.what) && !(g.what == CPUQuota && l.lacks(CPUSet))
 	})}
