@@ -117,7 +117,7 @@ func TestMemoryLimitsAsText(t *testing.T) {
 			"unlimited (memory.min 0, memory.low 0, memory.high max)",
 			"69122128 bytes (memory.min 1, memory.low 2, memory.high 4096)",
 		},
-		{podLimits(cgroups.Resources{Memory: 1}), podLimits(cgroups.Resources{Memory: 2}), "1 bytes", "2 bytes"},
+		{podLimits(cgroups.Resources{Memory: 4096}), podLimits(cgroups.Resources{Memory: 8192}), "4096 bytes", "8192 bytes"},
 	} {
 		gaps := tt.l.gaps(tt.given)
 		if len(gaps) != 1 || gaps[0].what != Memory || gaps[0].has != tt.has || gaps[0].want != tt.want {
