@@ -34,9 +34,6 @@ var uncounted = map[string]string{
 	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +
 		"full",
 	"kubelet_pleg_discard_events":            "nothing is discarded",
-	"kubelet_container_requested_resizes":    "resizes are counted by what becomes of them",
-	"kubelet_pod_deferred_":                  "the same",
-	"kubelet_pod_resize_":                    "the same",
 	"kubelet_pod_level_resources_admission_": "of a gate that is off",
 	"kubelet_resource_manager_":              "of a gate that is off",
 	"kubelet_started_host_process_":          "of Windows",

@@ -106,6 +106,7 @@ type Metrics interface {
 	Decided(report.Result)
 	Preempted(resource string)
 	Status(podstatus.Change)
+	Stepped(was, is pod.Record, e pod.Event)
 	Restarted(*v1.Pod)
 	Round(podworker.Report)
 	Gone(types.UID)
@@ -156,7 +157,7 @@ func New(ctx context.Context, c Config) *Pods {
 		Runtime: p.c.Ends.Runtime.Get, Allocated: p.allocated, Resized: p.c.Ends.Resized, PendingKill: p.endings.PendingKill,
 		Admission: traced{p.Queue, c.Trace}, Workers: p.Workers,
 		Statuses: p.Store, Tell: n.Events.Pod, SeenAll: p.Sources.SeenAll, Heard: p.heard,
-		Restarted: c.Metrics.Restarted,
+		Stepped: c.Metrics.Stepped, Restarted: c.Metrics.Restarted,
 	})
 	p.deadlines = deadline.New(deadline.Config{
 		Pods: p.Limited, Changed: p.Changes(),

@@ -73,6 +73,8 @@ type Event struct {
 	// Why is set in Admitted, Waits, Refused, NotResized, Settled and Killed, and in Desired if an earlier
 	// run of the agent was about to end the pod.
 	Why Why
+	// Trigger is set in Resized: what had the resize decided on.
+	Trigger string
 	// Grace is set with the Why of Killed and Desired: how long the containers have to exit.
 	Grace time.Duration
 }

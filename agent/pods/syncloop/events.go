@@ -84,7 +84,7 @@ func (l *Loop) decided(ctx context.Context, r report.Result) {
 		e.Kind = pod.Refused
 		log.Info("Pod rejected", logged(r)...)
 	case decide.Resized:
-		e.Kind = pod.Resized
+		e.Kind, e.Trigger = pod.Resized, string(r.Trigger)
 	case decide.NotResized:
 		e.Kind, e.Why.Silent = pod.NotResized, r.Reworded
 	case decide.Released:

@@ -96,6 +96,8 @@ type Config struct {
 	Statuses    *podstatus.Store
 	// Tell records an event of a pod; it must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
+	// Stepped is called with each event of a pod, and with its record before and after it. Optional.
+	Stepped func(was, is pod.Record, e pod.Event)
 	// Restarted is called for a pod that begins again, desired again before it was gone. Optional.
 	Restarted func(*v1.Pod)
 	// SeenAll reports whether seen holds for every source.
@@ -127,6 +129,9 @@ func New(cfg Config) *Loop {
 	}
 	if cfg.PendingKill == nil {
 		cfg.PendingKill = func(*v1.Pod) (pod.Why, time.Duration, bool) { return pod.Why{}, 0, false }
+	}
+	if cfg.Stepped == nil {
+		cfg.Stepped = func(pod.Record, pod.Record, pod.Event) {}
 	}
 	if cfg.Restarted == nil {
 		cfg.Restarted = func(*v1.Pod) {}
@@ -197,7 +202,9 @@ func (l *Loop) Healthy(now time.Time, limit time.Duration) error {
 
 // feed steps the record of a pod and carries out the effects.
 func (l *Loop) feed(ctx context.Context, uid types.UID, e pod.Event) {
-	next, effects := pod.Step(l.records[uid], e)
+	was := l.records[uid]
+	next, effects := pod.Step(was, e)
+	l.cfg.Stepped(was, next, e)
 	if next.State == pod.None {
 		delete(l.records, uid)
 	} else {

@@ -17,6 +17,7 @@ type resizes struct {
 	infeasible *metrics.CounterVec
 	pending    *metrics.GaugeVec
 	inProgress *metrics.Gauge
+	history    *resizeHistory
 }
 
 func newResizes(s *metric.Set) resizes {
@@ -28,6 +29,7 @@ func newResizes(s *metric.Set) resizes {
 			"priority_bucket"),
 		inProgress: s.Gauge("kubelet_pod_in_progress_resizes",
 			"Pods that were allocated other resources, and do not have them all yet."),
+		history: newResizeHistory(s),
 	}
 }
 

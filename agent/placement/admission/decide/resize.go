@@ -32,7 +32,24 @@ type Resizing struct {
 	Victims []types.UID
 	// Short is the resource that is only counted and of which the node has too little; "": none is.
 	Short v1.ResourceName
+	// Trigger is what had it decided on, which the line and the record say.
+	Trigger Trigger
 }
+
+// Trigger is what has a resize decided on, perhaps again, as the kubelet's metrics name it.
+type Trigger string
+
+// The triggers. The kubelet's pods_removed is no case of its own: a pod gives back what it has once it has ended.
+const (
+	// PodUpdated: its source asks for it now, or asked before the agent began, the kubelet's pods_added.
+	PodUpdated Trigger = "pod_updated"
+	// PodTerminated: another pod gave something back.
+	PodTerminated Trigger = "pod_terminated"
+	// PodResized: another pod shrank, or its resize waits no longer.
+	PodResized Trigger = "pod_resized"
+	// Periodic: the node is another, or recording it failed; the kubelet would look every three minutes.
+	Periodic Trigger = "periodic_retry"
+)
 
 // Infeasible returns the decision that a rule forbids a resize.
 func Infeasible(rule, message string) *Resizing {

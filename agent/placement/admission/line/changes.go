@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"reflect"
 	"time"
 
@@ -16,8 +17,9 @@ import (
 type changes struct {
 	// poked: anything may have changed that handlers look at.
 	poked bool
-	// freed: something was given back, held or claimed.
-	freed bool
+	// freed: something was given back, held or claimed; trigger says by what.
+	freed   bool
+	trigger decide.Trigger
 	// leaves: a pod has begun to end, and resizes may have room when it is gone.
 	leaves bool
 	// stays: a pod that only the store knew of is desired, and will not give back what it holds.
@@ -30,6 +32,9 @@ type changes struct {
 	// another amount.
 	devices sets.Set[string]
 }
+
+// free takes in that something was given back. Of several triggers the first counts.
+func (c *changes) free(by decide.Trigger) { c.freed, c.trigger = true, cmp.Or(c.trigger, by) }
 
 // look takes in the differences of two views. The first view is no change.
 func (c *changes) look(before, next decide.View) {
@@ -54,7 +59,8 @@ func (l *Line) requeue(now time.Time) (found bool) {
 	if w.machine {
 		found = l.recheck()
 	}
-	resizes{l}.decide(w.freed || w.machine || w.leaves, now)
+	changed := w.freed || w.machine || w.leaves
+	resizes{l}.decide(changed, cmp.Or(w.trigger, decide.Periodic), now)
 	for _, e := range l.Order {
 		concerned, expired := w.concerned(e), e.Waited(now) >= l.Wait
 		switch {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/record"
 	"github.com/numalet/numalet/agent/placement/allocation"
 )
@@ -13,10 +14,10 @@ import (
 // resizes decides on the resizes of the pods in line.
 type resizes struct{ *Line }
 
-// decide decides on the resizes that are due, all of them if something has changed. A resize takes neither
+// decide decides on the resizes that are due, all of them if something has changed, by trigger. A resize takes neither
 // what pods claim that came before it (after its time, of any), nor what a resize waits for that the kubelet's
 // order puts before it.
-func (l resizes) decide(changed bool, now time.Time) {
+func (l resizes) decide(changed bool, trigger decide.Trigger, now time.Time) {
 	var pending []*Entry
 	due := false
 	for _, e := range l.Order {
@@ -39,7 +40,9 @@ func (l resizes) decide(changed bool, now time.Time) {
 			}
 			s.Ahead, s.Growth = claims.to(since), ahead
 			r := l.Request(e)
-			l.tell(e, record.Sized{Resizing: s.Resize(&r, e.Resize.Wanted)})
+			d := s.Resize(&r, e.Resize.Wanted)
+			d.Trigger = trigger
+			l.tell(e, record.Sized{Resizing: d})
 		}
 		if e.Resize.Promised {
 			ahead = allocation.AddRequests(ahead, e.Grows())

@@ -139,7 +139,11 @@ func (l *Line) do(e *Entry, f record.Effect) {
 	owner := record.OwnerOf(e.Pod)
 	switch f := f.(type) {
 	case record.Free:
-		l.changes.freed = true
+		by := decide.PodTerminated
+		if f.Resized {
+			by = decide.PodResized
+		}
+		l.changes.free(by)
 		return
 	case record.Adopt:
 		s, r := l.Snapshot(l.View, l.Ledger), l.Request(e)
@@ -178,7 +182,7 @@ func (l *Line) want(e *Entry, f any) {
 // recorded takes over what was recorded since.
 func (l *Line) recorded(state allocation.State) {
 	if l.follow(state) {
-		l.changes.freed = true
+		l.changes.free(decide.PodTerminated)
 	}
 }
 

@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func (w *world) do(e Effect) {
 			outcome = decide.NotResized
 			w.sized("resize "+strings.ToLower(f.Reason), "")
 		}
-		w.say(f.Pod.Name, outcome, f.Reason, f.Message)
+		w.say(f.Pod.Name, outcome, cmp.Or(f.Reason, string(f.Trigger)), f.Message)
 	case record.Cancel:
 		w.tell("cancel %s", name)
 	case record.Say:

@@ -132,8 +132,8 @@ type (
 	Adopt struct{ Err error }
 	// Preempt has the victims of a decision end.
 	Preempt struct{ decide.Decision }
-	// Free has the pods that wait look whether they have a place.
-	Free struct{}
+	// Free has the pods that wait look whether they have a place. Resized: a resize leaves it to them.
+	Free struct{ Resized bool }
 	// Silence keeps the pods in line from waiting for a plugin that did not answer in time.
 	Silence struct {
 		Key allocation.AskKey

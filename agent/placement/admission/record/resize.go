@@ -24,10 +24,12 @@ type Resize struct {
 	Promised bool
 	// Preempted: other pods make way for it, and nothing is said until they are gone.
 	Preempted bool
-	// recording is the demand that a commit under way records as allocated; nil: no commit is. basis explains
-	// it.
+	// asked: the source has asked since it was decided on last.
+	asked bool
+	// recording is the demand that a commit under way records as allocated, by the decision granted; nil: no
+	// commit is.
 	recording *decide.Demand
-	basis     *decide.Basis
+	granted   decide.Resizing
 }
 
 // IsDue reports whether the resize is to be decided on.
@@ -84,7 +86,7 @@ func (s resizing) asked(wanted decide.Demand) {
 	case before != nil && sameResources(before.Pod, wanted.Pod):
 		s.Resize.Wanted = &wanted
 	default:
-		s.Resize.Wanted, s.Resize.Since, s.Resize.Due = &wanted, s.Now, true
+		s.Resize.Wanted, s.Resize.Since, s.Resize.Due, s.Resize.asked = &wanted, s.Now, true, true
 		s.Resize.Retry, s.Resize.Preempted = time.Time{}, false
 		s.promise(false)
 	}
@@ -99,14 +101,17 @@ func (s resizing) settle() {
 // promise begins or ends keeping from others what a resize waits for.
 func (s resizing) promise(it bool) {
 	if s.Resize.Promised && !it {
-		s.do(Free{})
+		s.do(Free{Resized: true})
 	}
 	s.Resize.Promised = it
 }
 
 // sized acts on the decision on a resize.
 func (s resizing) sized(d decide.Resizing) {
-	s.Resize.Due, s.Resize.Retry = false, time.Time{}
+	if s.Resize.asked {
+		d.Trigger = decide.PodUpdated
+	}
+	s.Resize.Due, s.Resize.Retry, s.Resize.asked = false, time.Time{}, false
 	wanted := s.Resize.Wanted
 	if d.Reason != "" {
 		s.promise(d.Expected && !s.Resize.Over(s.Now, s.Wait))
@@ -119,7 +124,7 @@ func (s resizing) sized(d decide.Resizing) {
 		}
 		return
 	}
-	s.Resize.recording, s.Resize.basis = wanted, d.Basis
+	s.Resize.recording, s.Resize.granted = wanted, d
 	s.Resize.Promised, s.Resize.Preempted = false, false // the ledger has it now
 	has := s.Has
 	if d.Held != nil {
@@ -131,13 +136,13 @@ func (s resizing) sized(d decide.Resizing) {
 
 // recorded takes what was recorded as allocated. What was asked for meanwhile is decided on next.
 func (s resizing) recorded(e Resized) {
-	to, basis := s.Resize.recording, s.Resize.basis
-	s.Resize.recording, s.Resize.basis = nil, nil
+	to, granted := s.Resize.recording, s.Resize.granted
+	s.Resize.recording, s.Resize.granted = nil, decide.Resizing{}
 	if s.Has.Pod.Containers = e.Pod.Containers; e.Err == nil {
 		shrinks := len(decide.Growth(to.Requests, s.Requests)) > 0
 		s.Demand, s.Has.Pod.Resources = *to, e.Pod.Resources
-		if s.do(SayResize{Pod: to.Pod, Resizing: decide.Resizing{Basis: basis}}); shrinks {
-			s.do(Free{})
+		if s.do(SayResize{Pod: to.Pod, Resizing: granted}); shrinks {
+			s.do(Free{Resized: true})
 		}
 	}
 	switch {

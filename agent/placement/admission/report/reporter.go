@@ -120,7 +120,8 @@ func (r *Reporter) say(pod *v1.Pod, what record.Say, why *allocation.Rejection) 
 // Resize reports what became of a resize.
 func (r *Reporter) Resize(f record.SayResize) {
 	state := r.of(f.Pod)
-	next := Result{Pod: f.Pod, Outcome: decide.Resized, Reason: f.Reason, Message: f.Message, Rule: f.Rule, Explained: f.Lack}
+	next := Result{Pod: f.Pod, Outcome: decide.Resized, Reason: f.Reason, Message: f.Message, Rule: f.Rule, Explained: f.Lack,
+		Trigger: f.Trigger}
 	if f.Reason != "" {
 		next.Outcome = decide.NotResized
 	}
