@@ -99,7 +99,7 @@ func join(ctx context.Context, b base) (*Agent, error) {
 	f.resources, err = f.placement.NewResources(ctx, placement.ResourcesConfig{
 		Active: statuses.Active, Get: statuses.Get, Observer: b.pleg,
 		Repaired: b.metrics.Cgroups.Repaired, Unread: b.metrics.Cgroups.Unread, Settled: statuses.Settled,
-		Had: statuses.Admitted.Had,
+		Had: statuses.Admitted.Had, ResizeVolume: f.storage.Volumes.ResizeInMemory,
 	})
 	if err != nil {
 		return nil, err

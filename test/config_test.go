@@ -147,7 +147,6 @@ func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Settings["kernelMemcgNotification"] = true
-	n.Settings["featureGates"] = map[string]bool{"InPlacePodVerticalScalingMemoryBackedVolumes": true}
 	n.Args = append(n.Args, "--max-open-files=4096", "--housekeeping-interval=1s", "-v=0")
 	n.Start()
 	log := readLog(t, n)
@@ -157,10 +156,9 @@ func TestOptionsWithoutEffect(t *testing.T) {
 		t.Error("the log does not have the effective configuration")
 	}
 	const logLine = "Accepted without effect"
-	for _, name := range []string{"featureGates.InPlacePodVerticalScalingMemoryBackedVolumes", "--housekeeping-interval"} {
-		if got := logged(t, n, logLine, `"`+name); got != 1 {
-			t.Errorf("%s is reported %d times, want once", name, got)
-		}
+	const name = "--housekeeping-interval"
+	if got := logged(t, n, logLine, `"`+name); got != 1 {
+		t.Errorf("%s is reported %d times, want once", name, got)
 	}
 	for _, name := range []string{"staticPodPath", "cpuManagerPolicy", "kernelMemcgNotification",
 		"--max-open-files",

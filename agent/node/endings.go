@@ -83,6 +83,7 @@ func NewEvictions(h *Host, c EvictionsConfig) (*Evictions, error) {
 	if *k.LocalStorageCapacityIsolation {
 		keeper := localstorage.NewKeeper(localstorage.KeeperConfig{
 			Pods: once.Pods, Used: c.Used, Apart: eviction.ImagesApart,
+			MemoryKept: h.Enabled("InPlacePodVerticalScalingMemoryBackedVolumes"),
 			End: func(p *v1.Pod, excess localstorage.Excess) {
 				one := eviction.Eviction{Pod: p, Signal: eviction.Signal(excess.Signal),
 					Grace: time.Second, Words: eviction.Words{Message: excess.Message}, OwnLimit: true}

@@ -72,6 +72,7 @@ func decisions(i node.Identity) admission.Config {
 		Wait: i.Settings.DevicePlugins.Wait,
 		ResizeRule: resize.Rules{
 			StaticCPUs: k.CPUManagerPolicy == "static", StaticMemory: k.MemoryManagerPolicy == "Static",
+			Unified: hostinfo.Unified(), PodGroups: *k.CgroupsPerQOS,
 			Enabled: i.Enabled, Swaps: hostinfo.Swap("/", k.MemorySwap.SwapBehavior == "LimitedSwap").Allows,
 		}.Check,
 		ResizePreempts: !i.Enabled("InPlacePodVerticalScalingSchedulerPreemption"),

@@ -35,6 +35,8 @@ type ResourcesConfig struct {
 	Had func(types.UID) *podspec.Resources
 	// Settled hears of pods that the loop was to follow.
 	Settled func(types.UID, error)
+	// ResizeVolume gives an emptyDir in memory another size in bytes.
+	ResizeVolume func(pod types.UID, volume string, size int64) error
 }
 
 // NewResources makes the cgroups above the pods, and the loop that keeps containers' cgroups.
@@ -85,7 +87,8 @@ func (p *Placement) loop(of ResourcesConfig) *resources.Loop {
 		Runtime: p.Client.Runtime(), Observer: of.Observer,
 		Period:   k.CPUManagerReconcilePeriod.Duration,
 		Repaired: of.Repaired, Unread: of.Unread, Settled: of.Settled, Had: of.Had,
-		Changed: mailbox.Subscribe(p.Store.Changes(), p.Hardware.Changes()),
+		ResizeVolume: of.ResizeVolume,
+		Changed:      mailbox.Subscribe(p.Store.Changes(), p.Hardware.Changes()),
 	}
 	if p.Tree != nil {
 		c.Cgroups = p.Tree

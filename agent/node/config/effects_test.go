@@ -171,7 +171,7 @@ func TestWithoutEffect(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"GitRepoVolumeDriver", "InPlacePodVerticalScalingMemoryBackedVolumes", "PodLevelResourceManagers"}
+	want := []string{"GitRepoVolumeDriver", "PodLevelResourceManagers"}
 	if !slices.Equal(got, want) {
 		t.Errorf("gates without effect:\n%q, want\n%q", got, want)
 	}

@@ -13,7 +13,7 @@ import (
 func DeclaredFeatures(gates featuregate.FeatureGate, runtime types.RuntimeFeatures) []string {
 	exist := []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperations",
 		"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling",
-		"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits",
+		"InPlacePodVerticalScalingInitContainers", "InPlacePodVerticalScalingMemoryBackedVolumes", "RestartAllContainersOnContainerExits",
 		"UserNamespacesHostNetworkSupport", "VolumeBindMountOptions"}
 	return slices.DeleteFunc(
 		nodedeclaredfeatures.DefaultFramework.DiscoverNodeFeatures(

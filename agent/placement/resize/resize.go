@@ -17,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -135,6 +136,8 @@ type data struct {
 type entry struct {
 	ContainerResources map[string]v1.ResourceRequirements
 	PodLevelResources  *v1.ResourceRequirements
+	// EmptyDirVolumeLimits are sizes of volumes in memory.
+	EmptyDirVolumeLimits map[string]resource.Quantity `json:",omitempty"`
 }
 
 func decode(raw []byte) (map[types.UID]podspec.Resources, error) {
@@ -151,7 +154,8 @@ func decode(raw []byte) (map[types.UID]podspec.Resources, error) {
 	}
 	out := make(map[types.UID]podspec.Resources, len(d.Entries))
 	for uid, e := range d.Entries {
-		out[uid] = podspec.Resources{Pod: e.PodLevelResources, Containers: e.ContainerResources}
+		out[uid] = podspec.Resources{Pod: e.PodLevelResources, Containers: e.ContainerResources,
+			Volumes: e.EmptyDirVolumeLimits}
 	}
 	return out, nil
 }
@@ -184,12 +188,13 @@ func (a Admitted) Allocated(active []*v1.Pod, running []cri.Pod) map[types.UID]p
 }
 
 // Actuated returns what runs of pods that are allocated this. before is what was returned last; behind returns
-// what containers of a pod, and the pod, have that do not have all yet, without containers if that is not known.
+// what containers of a pod, and the pod, have that do not have all of it yet, without containers if that is not
+// known.
 func (a Admitted) Actuated(allocated, before map[types.UID]podspec.Resources,
-	behind func(types.UID) (has podspec.Resources, is bool)) map[types.UID]podspec.Resources {
+	behind func(types.UID, podspec.Resources) (has podspec.Resources, is bool)) map[types.UID]podspec.Resources {
 	out := make(map[types.UID]podspec.Resources, len(allocated))
 	for uid, r := range allocated {
-		has, is := behind(uid)
+		has, is := behind(uid, r)
 		last, known := before[uid]
 		if had := a.Had(uid); !known && had != nil {
 			last, known = *had, true
@@ -210,7 +215,8 @@ func (a Admitted) Actuated(allocated, before map[types.UID]podspec.Resources,
 func Encode(pods map[types.UID]podspec.Resources) ([]byte, error) {
 	d := data{Entries: map[types.UID]entry{}}
 	for uid, r := range pods {
-		d.Entries[uid] = entry{ContainerResources: r.Containers, PodLevelResources: r.Pod}
+		d.Entries[uid] = entry{ContainerResources: r.Containers, PodLevelResources: r.Pod,
+			EmptyDirVolumeLimits: r.Volumes}
 	}
 	text, err := json.Marshal(d)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
@@ -20,6 +21,14 @@ import (
 
 func sized(cpu, memory string) *v1.Pod {
 	return podtest.New("", podtest.Containers("a cpu="+cpu+" memory="+memory))
+}
+
+// sharedMemory is a pod with a volume in memory.
+func sharedMemory(size string) *v1.Pod {
+	pod, limit := sized("..2", "..1Gi"), resource.MustParse(size)
+	pod.Spec.Volumes = []v1.Volume{{Name: "shm", VolumeSource: v1.VolumeSource{
+		EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}}}
+	return pod
 }
 
 // kubeletFile writes the file as a kubelet does.
@@ -136,7 +145,7 @@ func TestActuated(t *testing.T) {
 		allocated[uid] = of("2")
 	}
 	got := a.Actuated(allocated, map[types.UID]podspec.Resources{"written": of("5"), "gone": of("5")},
-		func(uid types.UID) (podspec.Resources, bool) {
+		func(uid types.UID, _ podspec.Resources) (podspec.Resources, bool) {
 			if uid == "behind" {
 				return podspec.Resources{Containers: map[string]v1.ResourceRequirements{
 					"a": of("4").Containers["a"], "other": {}}}, true
@@ -191,6 +200,7 @@ func TestDescribeHasABound(t *testing.T) {
 // Each rule of the kubelet says no in its words.
 func TestRules(t *testing.T) {
 	const exclusive = "InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory"
+	const volumes = "InPlacePodVerticalScalingMemoryBackedVolumes"
 	static := Rules{StaticCPUs: true, StaticMemory: true}
 	shared, whole, anew := sized("..2", "..1Gi"), sized("2", "1Gi"), sized("..2", "..1Gi")
 	podtest.Resources("cpu=3 memory=1Gi")(whole)
@@ -210,6 +220,11 @@ func TestRules(t *testing.T) {
 		"no policy":             {has: sized("2", "1Gi"), want: sized("1", "2Gi")},
 		"the pod":               {has: sized("2", "1Gi"), want: whole},
 		"the pod, off":          {off: "InPlacePodLevelResourcesVerticalScaling", has: sized("2", "1Gi"), want: whole, rule: "plr_feature_gate_off"},
+		"a volume, off":         {off: volumes, has: sharedMemory("1Gi"), want: sharedMemory("2Gi"), rule: "memory_volume_resize_gate_off"},
+		"a volume on cgroup v1": {has: sharedMemory("1Gi"), want: sharedMemory("2Gi"), rule: "cgroups_v1_unsupported"},
+		"without pods' cgroups": {of: Rules{Unified: true}, has: sharedMemory("1Gi"), want: sharedMemory("2Gi"), rule: "no_pod_cgroups"},
+		"a volume":              {of: Rules{Unified: true, PodGroups: true}, has: sharedMemory("1Gi"), want: sharedMemory("2Gi")},
+		"the same volume":       {off: volumes, has: sharedMemory("1Gi"), want: sharedMemory("1024Mi")},
 		"swap":                  {swaps: true, has: shared, want: sized("..2", "2Gi..3Gi"), rule: "swap_limitation"},
 		"swap, the same memory": {swaps: true, has: shared, want: sized("..1", "..1Gi")},
 		"swap, started anew":    {swaps: true, has: anew, want: sized("..2", "2Gi..3Gi")},

@@ -11,7 +11,9 @@ import (
 type Rules struct {
 	// StaticCPUs and StaticMemory: CPUs and memory are exclusive to containers that ask for them.
 	StaticCPUs, StaticMemory bool
-	Enabled                  func(gate string) bool
+	// Unified: the node has cgroup v2. PodGroups: pods have cgroups of ours.
+	Unified, PodGroups bool
+	Enabled            func(gate string) bool
 	// Swaps reports whether a container of the pod may swap.
 	Swaps func(*v1.Pod, *v1.Container) bool
 }
@@ -26,6 +28,12 @@ func (r Rules) Check(has, wants *v1.Pod) *decide.Resizing {
 	case !r.Enabled("InPlacePodLevelResourcesVerticalScaling") && changesPod(has, wants):
 		return decide.Infeasible("plr_feature_gate_off",
 			"InPlacePodLevelResourcesVerticalScaling is disabled")
+	case resizesVolume(has, wants):
+		if no := r.volumes(); no != nil {
+			return no
+		}
+	}
+	switch {
 	case guaranteed && r.StaticCPUs && !r.Enabled("InPlacePodVerticalScalingExclusiveCPUs") &&
 		requestsOther(has, wants, v1.ResourceCPU):
 		return decide.Infeasible("guaranteed_pod_cpu_manager_static_policy",
@@ -36,6 +44,26 @@ func (r Rules) Check(has, wants *v1.Pod) *decide.Resizing {
 			`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`)
 	}
 	return nil
+}
+
+// volumes returns why the node does not change the sizes of emptyDirs in memory; nil: it does.
+func (r Rules) volumes() *decide.Resizing {
+	switch {
+	case !r.Enabled("InPlacePodVerticalScalingMemoryBackedVolumes"):
+		return decide.Infeasible("memory_volume_resize_gate_off", "Memory-backed emptyDir volume resize is disabled")
+	case !r.Unified:
+		return decide.Infeasible("cgroups_v1_unsupported",
+			"Memory-backed emptyDir volume resize is not supported on cgroups v1")
+	case !r.PodGroups:
+		return decide.Infeasible("no_pod_cgroups",
+			"Memory-backed emptyDir volume resize needs cgroups of pods; set cgroupsPerQOS")
+	}
+	return nil
+}
+
+// resizesVolume reports whether the size of an emptyDir in memory differs.
+func resizesVolume(has, wants *v1.Pod) bool {
+	return podspec.Resources{Pod: wants.Spec.Resources, Volumes: podspec.ResourcesOf(has).Volumes}.In(wants) != wants
 }
 
 // swaps reports whether the memory request of a container changes that may swap: what it may swap follows

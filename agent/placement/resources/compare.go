@@ -36,6 +36,7 @@ type gap struct {
 	what            Kind
 	name, want, has string
 	file            string // the kernel's file
+	volume          string // whose size it is
 	phase           phase
 	// keeps is what stays of a CPU set that leaves some CPUs and gains others; empty: it does not, or nothing
 	// stays.
@@ -129,7 +130,11 @@ func (c live) resized(n *Node) []gap {
 	if want == (limits{}) { // the spec has no such container
 		return nil
 	}
-	return want.gaps(c.limits(n, c.record.given))
+	out := want.gaps(c.limits(n, c.record.given))
+	if c.ID == "" {
+		out = append(out, sizes(c.spec, c.record.given)...)
+	}
+	return out
 }
 
 // sent returns the CPU set that the runtime has: the one it reported, or the last one sent to it,

@@ -58,6 +58,8 @@ type Config struct {
 	// Settled is called for a pod that was followed (Loop.Follow): what runs of it has what it was
 	// allocated, or err keeps it from that; then it is followed on. nil: nobody asks.
 	Settled func(uid types.UID, err error)
+	// ResizeVolume gives an emptyDir in memory another size in bytes; nil: no volume is resized.
+	ResizeVolume func(uid types.UID, volume string, size int64) error
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
 	// Repaired is called when a foreign change of a cgroup was undone, Unread for each cgroup that
@@ -76,6 +78,7 @@ const (
 	CPUQuota    Kind = "CPU quota"
 	CPUShares   Kind = "CPU shares"
 	Memory      Kind = "memory"
+	VolumeSize  Kind = "size of a volume"
 )
 
 // Loop brings the resources of containers and pods in line with what they are to have.

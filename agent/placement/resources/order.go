@@ -59,16 +59,20 @@ func phaseOfCPUs(has string, want cpuset.CPUSet, exclusive bool) (phase, cpuset.
 
 // steps puts what containers and pods lack into the order in which to apply it:
 //
-//	0  containers shrink: they leave CPUs and lower their limits
+//	0  containers shrink: they leave CPUs and lower their limits; so do volumes in memory
 //	1  the cgroups of their pods get the new limits
-//	2  containers grow: no CPU is taken before others left it, no limit exceeds the pod's
+//	2  containers grow: no CPU is taken before others left it, no limit exceeds the pod's; so do volumes
 //
 // A step is part of what one container or pod lacks, and one call. The steps at one place do not
 // depend on each other. A gap that may change at any time goes along with the rest.
 func steps(lacks []lack) (order [3][]lack) {
 	for _, l := range slices.SortedFunc(slices.Values(lacks), lack.compare) {
 		if l.ID == "" {
-			order[1] = append(order[1], l)
+			for i, one := range l.ofPod() {
+				if len(one.gaps) > 0 {
+					order[i] = append(order[i], one)
+				}
+			}
 			continue
 		}
 		shrink, grow := l, l

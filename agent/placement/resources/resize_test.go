@@ -227,7 +227,7 @@ func TestFollowed(t *testing.T) {
 		n.sees(pool, whole("4"))
 		pool.Follow("p")
 		expectSettled(t, n, "the runtime refuses", "p: tell the runtime of the resources of sandbox s: not here")
-		if has, is := pool.Behind("p"); !is || has.Pod == nil || has.Pod.Limits.Cpu().String() != "2" {
+		if has, is := pool.Behind("p", podspec.ResourcesOf(whole("4"))); !is || has.Pod == nil || has.Pod.Limits.Cpu().String() != "2" {
 			t.Errorf("it is said to have %v", has)
 		}
 		time.Sleep(time.Minute)
@@ -262,8 +262,16 @@ func TestBegunByAKubelet(t *testing.T) {
 		pool.Follow("p")
 		expectUpdates(t, n, "at first", "p-c=:4000+4096")
 		expectSettled(t, n, "then", "p: <nil>")
-		if has, is := pool.Behind("p"); is {
+		now := podspec.ResourcesOf(asking("p", "4", "64Mi"))
+		if has, is := pool.Behind("p", now); is {
 			t.Errorf("it is still said to have %v", has)
+		}
+		// What it is allocated next is not what runs, before anybody has had it followed.
+		if _, is := pool.Behind("p", podspec.ResourcesOf(asking("p", "5", "64Mi"))); !is {
+			t.Error("it is said to have what nobody gave it")
+		}
+		if _, is := pool.Behind("nobody", now); !is {
+			t.Error("nobody is said to have something")
 		}
 	})
 }
@@ -285,7 +293,7 @@ func TestStartedAnew(t *testing.T) {
 		n.sees(pool, anew("128Mi"))
 		pool.Follow("p")
 		expectUpdates(t, n, "it waits for another container", "")
-		has, is := pool.Behind("p")
+		has, is := pool.Behind("p", podspec.ResourcesOf(anew("128Mi")))
 		if limits := has.Containers["c"].Limits; !is || limits.Memory().String() != "64Mi" {
 			t.Errorf("it is said to have %v", has)
 		}

@@ -21,6 +21,8 @@ type followed struct {
 	pods map[types.UID]string // with the last error that was told of
 	// has holds the present resources of each pod that lacks some of its new ones.
 	has map[types.UID]podspec.Resources
+	// given holds the specs of which all that runs of a pod has the resources, as of the last round.
+	given map[types.UID]*v1.Pod
 	// anew names the containers that are being started anew; Run owns it.
 	anew map[types.UID]sets.Set[string]
 }
@@ -63,13 +65,30 @@ func (f *followed) note(uid types.UID, has podspec.Resources) {
 	f.has[uid] = has
 }
 
-// Behind returns what containers of the pod, and the pod, have that do not have all that it was allocated, without
-// containers if that is not known yet. is: there may be some.
-func (l *Loop) Behind(uid types.UID) (has podspec.Resources, is bool) {
+// confirm records which pods have all that they are allocated.
+func (f *followed) confirm(found []live) {
+	given := make(map[types.UID]*v1.Pod, len(found))
+	for _, c := range found {
+		if before, seen := given[c.pod.UID]; !seen || before != nil {
+			given[c.pod.UID] = nil
+			if c.record.given == c.spec {
+				given[c.pod.UID] = c.spec
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.given = given
+}
+
+// Behind returns what containers of the pod, and the pod, have that do not have all of what the pod is allocated,
+// without containers if that is not known yet. is: there may be some.
+func (l *Loop) Behind(uid types.UID, allocated podspec.Resources) (has podspec.Resources, is bool) {
 	l.followed.mu.Lock()
 	defer l.followed.mu.Unlock()
 	_, is = l.followed.pods[uid]
-	return l.followed.has[uid], is
+	given := l.followed.given[uid]
+	return l.followed.has[uid], is || given == nil || allocated.In(given) != given
 }
 
 // Follow has a round look at a pod that was allocated other resources, and Settled called.
@@ -80,6 +99,7 @@ func (l *Loop) Follow(uid types.UID) {
 
 // settle tells of the pods that were followed when the round began.
 func (l *Loop) settle(ctx context.Context, followed []types.UID, found []live) {
+	l.followed.confirm(found)
 	for _, uid := range followed {
 		lacking, err := l.lacking(uid, found)
 		if lacking && err == nil {
@@ -123,7 +143,7 @@ func (l *Loop) lacking(uid types.UID, found []live) (lacking bool, err error) {
 		if given := c.record.given; given != nil && c.ID != "" {
 			has.Containers[c.Name] = podspec.ResourcesOf(given).Containers[c.Name]
 		} else if given != nil {
-			has.Pod = given.Spec.Resources
+			has.Pod, has.Volumes = given.Spec.Resources, podspec.ResourcesOf(given).Volumes
 		}
 	}
 	l.followed.note(uid, has)

@@ -90,14 +90,32 @@ func (u *update) fail(step lack, err error) {
 	}
 }
 
-// pod changes the cgroup of a pod. The agent owns it, so the runtime is not involved.
+// pod changes the cgroup of a pod, or its volumes. The agent owns them, so the runtime is not involved.
 func (u *update) pod(ctx context.Context, l lack) error {
-	want := u.node.Pod(l.spec)
-	group, err := there(u.cfg.Cgroups.FindPod(l.pod.UID))
-	if group == nil {
-		return err
+	var err error
+	if l.lacks(VolumeSize) {
+		err = u.volumes(l)
+	} else {
+		group, missing := there(u.cfg.Cgroups.FindPod(l.pod.UID))
+		if group == nil {
+			return missing
+		}
+		err = u.group(ctx, l, group)
 	}
-	err = l.checkMemory("pod", want.Memory, group.MemoryUsed)
+	if err != nil {
+		return l.record.resisted(l.String(), err)
+	}
+	if l.record.unmoved = (unmoved{}); l.whole {
+		l.record.given = l.spec
+	}
+	u.tell(ctx, l)
+	return nil
+}
+
+// group changes the cgroup of a pod.
+func (u *update) group(ctx context.Context, l lack, group *cgroups.Pod) error {
+	want := u.node.Pod(l.spec)
+	err := l.checkMemory("pod", want.Memory, group.MemoryUsed)
 	if err == nil {
 		err = u.sandbox(ctx, l, want)
 	}
@@ -108,15 +126,10 @@ func (u *update) pod(ctx context.Context, l lack) error {
 		err = group.Set(ctx, cgroups.Resources{Shares: want.Shares, Memory: want.Memory,
 			Protection: want.Protection, High: want.High})
 	}
-	if err != nil {
-		return l.record.resisted(l.String(), err)
-	}
-	if l.lacks(CPUQuota) && l.quota != (cgroups.CPULimit{}) {
+	if err == nil && l.lacks(CPUQuota) && l.quota != (cgroups.CPULimit{}) {
 		l.record.limited = l.quota
 	}
-	l.record.unmoved, l.record.given = unmoved{}, l.spec
-	u.tell(ctx, l)
-	return nil
+	return err
 }
 
 // sandbox tells the runtime of the pod's resources before its cgroup is changed. A runtime may refuse, and one

@@ -26,6 +26,8 @@ type KeeperConfig struct {
 	Used func(ctx context.Context, age time.Duration) (statsapi.Summary, error)
 	// Apart reports whether images are on a filesystem of their own.
 	Apart func(statsapi.Summary) bool
+	// MemoryKept: the kernel alone keeps emptyDirs in memory to their sizes, as these may be changed.
+	MemoryKept bool
 	// End ends a pod; it must not block.
 	End func(*v1.Pod, Excess)
 }
@@ -55,7 +57,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 func (k *Keeper) look(ctx context.Context) {
 	limited := map[types.UID]*v1.Pod{}
 	for _, pod := range k.cfg.Pods() {
-		if !limitsOf(pod).none() {
+		if !limitsOf(pod, k.cfg.MemoryKept).none() {
 			limited[pod.UID] = pod
 		}
 	}
@@ -77,7 +79,7 @@ func (k *Keeper) look(ctx context.Context) {
 		if pod == nil {
 			continue
 		}
-		excess, exceeds := Exceeded(pod, &summary.Pods[i], apart)
+		excess, exceeds := Exceeded(pod, &summary.Pods[i], apart, k.cfg.MemoryKept)
 		switch {
 		case !exceeds:
 		case podspec.IsCritical(pod):

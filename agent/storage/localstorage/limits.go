@@ -33,12 +33,16 @@ type limits struct {
 }
 
 // limitsOf returns the limits of local storage of a pod. An emptyDir or a container with a limit of
-// zero has none; init containers but sidecars have none of their own, as for the kubelet.
-func limitsOf(pod *v1.Pod) limits {
+// zero has none; init containers but sidecars have none of their own, as for the kubelet. memory: those in
+// memory have theirs from the kernel alone.
+func limitsOf(pod *v1.Pod, memory bool) limits {
 	l := limits{volumes: map[string]resource.Quantity{}, containers: map[string]resource.Quantity{}}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() > 0 {
+		if v.EmptyDir == nil || memory && v.EmptyDir.Medium == v1.StorageMediumMemory {
+			continue
+		}
+		if v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() > 0 {
 			l.volumes[v.Name] = *v.EmptyDir.SizeLimit
 		}
 	}
@@ -61,9 +65,9 @@ func (l limits) none() bool { return len(l.volumes)+len(l.containers) == 0 && l.
 
 // Exceeded returns the first limit that a pod exceeds by what was measured: of an emptyDir, then
 // the pod's, then a container's. apart says that images are on a filesystem of their own, and
-// writable layers with them: those count for the pod, and not for its containers.
-func Exceeded(pod *v1.Pod, used *statsapi.PodStats, apart bool) (Excess, bool) {
-	l := limitsOf(pod)
+// writable layers with them: those count for the pod, and not for its containers. memory is as for limitsOf.
+func Exceeded(pod *v1.Pod, used *statsapi.PodStats, apart, memory bool) (Excess, bool) {
+	l := limitsOf(pod, memory)
 	volumes := map[string]*uint64{}
 	for i := range used.VolumeStats {
 		volumes[used.VolumeStats[i].Name] = used.VolumeStats[i].UsedBytes

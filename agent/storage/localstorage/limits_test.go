@@ -80,7 +80,7 @@ func TestExceeded(t *testing.T) {
 			"ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 0. "},
 	} {
 		got := ""
-		if e, exceeds := Exceeded(tc.pod, &tc.used, false); exceeds {
+		if e, exceeds := Exceeded(tc.pod, &tc.used, false, false); exceeds {
 			got = e.Signal + ": " + e.Message
 		}
 		if got != tc.want {
@@ -93,14 +93,14 @@ func TestExceeded(t *testing.T) {
 func TestExceededWhereImagesAreApart(t *testing.T) {
 	pod := with("main ephemeral-storage=10, other ephemeral-storage=100")
 	used := uses(0, 11, 9, 20)
-	if e, exceeds := Exceeded(pod, &used, true); exceeds {
+	if e, exceeds := Exceeded(pod, &used, true, false); exceeds {
 		t.Errorf("it says %s", e.Message)
 	}
-	if _, exceeds := Exceeded(pod, &used, false); !exceeds {
+	if _, exceeds := Exceeded(pod, &used, false, false); !exceeds {
 		t.Error("without it nothing is exceeded")
 	}
 	used = uses(0, 0, 11, 11)
-	if _, exceeds := Exceeded(pod, &used, true); !exceeds {
+	if _, exceeds := Exceeded(pod, &used, true, false); !exceeds {
 		t.Error("logs do not count")
 	}
 }
@@ -109,7 +109,7 @@ func TestExceededWhereImagesAreApart(t *testing.T) {
 func TestExceededOfUnknown(t *testing.T) {
 	used := statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "cache"}},
 		Containers: []statsapi.ContainerStats{{Name: "main"}}}
-	if e, exceeds := Exceeded(with("main ephemeral-storage=1", empty("cache", "", "1")), &used, false); exceeds {
+	if e, exceeds := Exceeded(with("main ephemeral-storage=1", empty("cache", "", "1")), &used, false, false); exceeds {
 		t.Errorf("it says %s", e.Message)
 	}
 }

@@ -152,7 +152,7 @@ func leftOf(pod *v1.Pod, volumes []Volume) (left uint64, limited bool) {
 			left, limited = uint64(limit)-used, true
 		}
 	}
-	limits := limitsOf(pod)
+	limits := limitsOf(pod, false)
 	for _, v := range volumes {
 		if size, has := limits.volumes[v.Name]; has {
 			bound(size.Value(), v.Used.Bytes)

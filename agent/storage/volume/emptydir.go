@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
@@ -191,6 +192,25 @@ func (f filesystems) mountTmpfs(dir string, size int64) error {
 	}
 	if err := f.mounter.Mount("tmpfs", dir, "tmpfs", options); err != nil {
 		return fmt.Errorf("mount emptyDir of medium Memory: %w", err)
+	}
+	return nil
+}
+
+// ResizeInMemory gives a mounted emptyDir in memory another size in bytes. The kernel refuses one below what
+// is used.
+func (v *Volumes) ResizeInMemory(uid types.UID, name string, size int64) error {
+	dir, err := v.node.podDir(uid)
+	if err == nil {
+		err = component("volume", name)
+	}
+	if err != nil {
+		return err
+	}
+	path := place{emptyDirName, name}.in(dir)
+	err = v.node.mounter.Mount("tmpfs", path, "tmpfs", []string{"remount", fmt.Sprintf("size=%d", size)})
+	if err != nil {
+		return fmt.Errorf("resize volume %s in memory to %d bytes: %w; a volume does not get smaller than what is "+
+			"in it", name, size, err)
 	}
 	return nil
 }

@@ -193,6 +193,18 @@ func TestTmpfsForReal(t *testing.T) {
 		t.Errorf("type %x, %d bytes; want a tmpfs of 1 MiB",
 			stat.Type, int64(stat.Blocks)*stat.Bsize)
 	}
+	write(t, filepath.Join(dir, "content"), strings.Repeat("x", 1<<19))
+	for _, size := range []int64{2 << 20, 1 << 20} {
+		if err := v.ResizeInMemory("u", "v", size); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Statfs(dir, &stat); err != nil || int64(stat.Blocks)*stat.Bsize != size {
+			t.Errorf("%d bytes, %v; want %d", int64(stat.Blocks)*stat.Bsize, err, size)
+		}
+	}
+	if err := v.ResizeInMemory("u", "v", 1<<18); err == nil || !strings.Contains(err.Error(), "what is in it") {
+		t.Errorf("it shrinks below its content: %v", err)
+	}
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
 		t.Errorf("its mode is %v, %v; want all rights, and sticky", info.Mode(), err)

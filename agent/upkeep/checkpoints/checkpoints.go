@@ -34,10 +34,10 @@ type Config struct {
 	Store           *store.Store
 	Running         func() []cri.Pod // the runtime's pods
 	// Admitted has the resources that pods were allocated before. Active returns the admitted pods that
-	// have not ended, as they are allocated; Behind returns what runs of a pod that does not have all of that.
+	// have not ended, as they are allocated; Behind returns what runs of a pod that does not have all of this.
 	Admitted  resize.Admitted
 	Active    func() []*v1.Pod
-	Behind    func(types.UID) (podspec.Resources, bool)
+	Behind    func(types.UID, podspec.Resources) (podspec.Resources, bool)
 	Hardware  func() machine.Hardware
 	Inventory func() devicemanager.Inventory
 	// Lasting reports whether a kubelet that takes over the node finds the pod under this UID.

@@ -1,0 +1,56 @@
+package resources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// sizes lists the emptyDirs in memory whose size in the spec is another one than was given.
+func sizes(spec, given *v1.Pod) (out []gap) {
+	want, has := podspec.ResourcesOf(spec).Volumes, podspec.ResourcesOf(given).Volumes
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		before, known := has[name]
+		if now := want[name]; known && before.Cmp(now) != 0 {
+			out = append(out, gap{what: VolumeSize, volume: name, name: fmt.Sprintf("size of volume %s", name),
+				want: now.String(), has: before.String(), phase: phaseOf(before.Value(), now.Value())})
+		}
+	}
+	return out
+}
+
+// ofPod divides what a pod lacks by place: volumes shrink while its memory is as it was, which is what they use, and grow
+// when there is more of it.
+func (l lack) ofPod() [3]lack {
+	shrink, group, grow := l, l, l
+	shrink.gaps, group.gaps, grow.gaps = nil, nil, nil
+	for _, g := range l.gaps {
+		switch {
+		case g.what != VolumeSize:
+			group.gaps = append(group.gaps, g)
+		case g.phase == last:
+			grow.gaps = append(grow.gaps, g)
+		default:
+			shrink.gaps = append(shrink.gaps, g)
+		}
+	}
+	shrink.whole = len(group.gaps)+len(grow.gaps) == 0
+	group.whole, grow.whole = len(grow.gaps) == 0, true
+	return [3]lack{shrink, group, grow}
+}
+
+// volumes gives the pod's volumes their sizes.
+func (u *update) volumes(l lack) error {
+	sizes := podspec.ResourcesOf(l.spec).Volumes
+	for _, g := range l.gaps {
+		size := sizes[g.volume]
+		if err := u.cfg.ResizeVolume(l.pod.UID, g.volume, size.Value()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
