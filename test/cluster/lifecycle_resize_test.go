@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,40 @@ func TestResizes(t *testing.T) {
 		return !chosen(t).MatchString(s.name)
 	})
 	runUntilAlike(t, sides, some, &histories.Comparison{Meant: meantResizes, Shortly: 500 * time.Millisecond})
+	for _, s := range sides {
+		resizeInItsPlace(t, s, "filler")
+	}
+	ours, theirs := resizesCounted(sides[0]), resizesCounted(sides[1])
+	if t.Logf("counted are\n%s", ours); ours != theirs {
+		t.Errorf("the stock kubelet counts of the same resizes\n%s", theirs)
+	}
+}
+
+// resizeInItsPlace has a pod wait for what another one has, and deletes that.
+func resizeInItsPlace(t *testing.T, s *scenarioNode, other string) {
+	t.Helper()
+	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: next}, spec: {nodeName: %s,
+ automountServiceAccountToken: false, containers: [{name: main, image: sim.local/app, resources: {requests: {cpu: 10m}}}]}}`, s.Name))
+	await(t, s.Cluster, s.Namespace, "next", isReady)
+	if err := resizedMain(`{"requests":{"cpu":"600m"}}`)(t.Context(), s, "next"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s.Cluster, s.Namespace, "next", pendingFor(v1.PodReasonDeferred))
+	s.MustRun("delete", "pod", other)
+	await(t, s.Cluster, s.Namespace, "next", hasCPU("main", "600m"))
+}
+
+// resizesCounted returns the counters of resizes of an agent. The kubelet takes up the resize of a pod that has ended
+// again, and counts its end each time, once it knows it no longer as of an unknown priority.
+func resizesCounted(s *scenarioNode) string {
+	text := s.MustRun("get", "--raw", "/api/v1/nodes/"+s.Name+"/proxy/metrics")
+	counted := regexp.MustCompile(`(?m)^kubelet_(container_requested_resizes_total|pod_infeasible_resizes_total|` +
+		`pod_deferred_accepted_resizes_total|pod_deferred_resize_duration_seconds_count|pod_resize_duration_milliseconds_count|` +
+		`pod_pending_resizes|pod_in_progress_resizes)\b.* [1-9].*$`)
+	ended := regexp.MustCompile(`priority_bucket="\w+",(resolution="terminated"\}) \d+`)
+	lines := counted.FindAllString(ended.ReplaceAllString(text, "$1 1 or more"), -1)
+	slices.Sort(lines)
+	return strings.Join(slices.Compact(lines), "\n")
 }
 
 // ownCgroup makes a root for the cgroups of pods, and deletes it at the end of the test.
@@ -65,6 +100,8 @@ var meantResizes = []histories.Meant{
 		Why: "a memory request changes nothing that the runtime keeps"},
 	{Pod: "resize-adds-limits", Field: "container main resources", By: histories.Theirs, Seldom: true,
 		Value: "#0 requests cpu 10m memory 20Mi, .*", Why: "the runtime does not have the limits yet"},
+	{Pod: "resize-deferred-to-the-end", Field: "events", Value: `Warning ResizeDeferred: .*"generation":3,.*`,
+		By: histories.Theirs, Seldom: true, Why: "the kubelet decides again on a pod that is being deleted"},
 	{Pod: ".*resize.*", Field: "container .* resources", Seldom: true, Briefly: true,
 		Why: "a status written meanwhile has the values that the runtime had by then"},
 	{Pod: ".*resize.*", Field: "container .* state", Value: "#[0-9] waiting ContainerCreating", Seldom: true, Briefly: true,
@@ -207,6 +244,10 @@ func resizeScenarios() []scenario {
 			{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"600m"}}`)},
 			{until: pendingFor(v1.PodReasonDeferred), stay: still, do: resizedMain(`{"requests":{"cpu":"10m"}}`)},
 			{until: func(p *v1.Pod) bool { return !pendingFor(v1.PodReasonDeferred)(p) }, stay: still}}},
+		{name: "resize-deferred-to-the-end", spec: of("terminationGracePeriodSeconds: 1, ", `resources: {requests: {cpu: 10m}}`),
+			steps: []step{
+				{until: isReady, stay: still, do: resizedMain(`{"requests":{"cpu":"600m"}}`)},
+				{until: pendingFor(v1.PodReasonDeferred), stay: still}}},
 		{name: "resize-starts-anew", spec: of("terminationGracePeriodSeconds: 1, ", small+anew), steps: []step{
 			{until: isReady, stay: still, do: resizedMain(grown)},
 			{until: is("main", 1, running), stay: still}}},
