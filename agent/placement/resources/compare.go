@@ -66,7 +66,7 @@ func compare(all []live, n *Node, now time.Time) view {
 	for _, c := range all {
 		l := lack{live: c, gaps: c.gaps(n)}
 		if len(l.gaps) == 0 && !c.restarts() {
-			c.record.given = c.spec
+			c.record.gave(c.spec)
 			continue
 		}
 		err := c.record.resting(l.String(), now)
@@ -130,9 +130,13 @@ func (c live) resized(n *Node) []gap {
 	if want == (limits{}) { // the spec has no such container
 		return nil
 	}
-	out := want.gaps(c.limits(n, c.record.given))
+	given := c.limits(n, c.record.given)
+	if c.record.found != nil {
+		given = *c.record.found
+	}
+	out := want.gaps(given)
 	if c.ID == "" {
-		out = append(out, sizes(c.spec, c.record.given)...)
+		out = append(out, c.sizes()...)
 	}
 	return out
 }

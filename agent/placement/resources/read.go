@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -84,15 +85,47 @@ func (r reader) look(ctx context.Context, c live, before, known records) live {
 	s := subject{c.pod.UID, c.ID}
 	c.record = before.of(s)
 	known[s] = c.record
+	begins := c.record.given == nil && c.spec != nil
 	if c.record.given == nil {
 		c.record.given = r.made(c)
 	}
-	c = r.read(ctx, c)
+	if c = r.read(ctx, c); begins {
+		r.find(c)
+	}
 	c.tried = c.record.unmoved.tries > 0
 	if has := c.kernel.quota; has != nil && has.Same(c.quota) {
 		c.record.limited = c.quota
 	}
 	return c
+}
+
+// find records what a container or pod has that an earlier run of the agent resized: what that run recorded of it
+// may be older, or newer, than what it did.
+func (r reader) find(c live) {
+	if r.node.state.Pods[c.pod.UID].Resources == nil {
+		return
+	}
+	has := c.limits(r.node, c.record.given)
+	if has == (limits{}) {
+		return
+	}
+	has.beside = "" // it is given once more
+	if c.ID != "" {
+		a := c.Applied
+		has.shares, has.memory = cmp.Or(a.Shares, has.shares), cmp.Or(a.Memory, has.memory)
+		if a.Quota != 0 {
+			has.quota = cgroups.CPULimit{Quota: a.Quota, Period: a.Period}
+		}
+	} else if group, _ := there(r.cgroups.FindPod(c.pod.UID)); group != nil {
+		if quota, err := group.CPULimit(); err == nil {
+			has.quota = quota
+		}
+		if memory, err := group.MemoryLimit(); err == nil {
+			has.memory = memory
+		}
+	}
+	given := *c.record.given // another one than the spec: it is not known to be given
+	c.record.given, c.record.found = &given, &has
 }
 
 // made returns the spec with the resources that were recorded of the container, or else of what ran of the pod,

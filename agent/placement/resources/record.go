@@ -32,7 +32,13 @@ type record struct {
 	unmoved unmoved
 	limited cgroups.CPULimit // the quota that the kernel was last found to have as wanted
 	given   *v1.Pod          // the spec whose requests and limits it has; nil: not known
+	// found has what the runtime or the kernel reported at first of a pod that an earlier run resized; nil: given
+	// says what it has.
+	found *limits
 }
+
+// gave takes note that all of a spec was given.
+func (r *record) gave(spec *v1.Pod) { r.given, r.found = spec, nil }
 
 // sent is the set that was last sent to the runtime.
 type sent struct {

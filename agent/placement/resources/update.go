@@ -106,7 +106,7 @@ func (u *update) pod(ctx context.Context, l lack) error {
 		return l.record.resisted(l.String(), err)
 	}
 	if l.record.unmoved = (unmoved{}); l.whole {
-		l.record.given = l.spec
+		l.record.gave(l.spec)
 	}
 	u.tell(ctx, l)
 	return nil
@@ -244,7 +244,7 @@ func (u *update) container(ctx context.Context, l lack) error {
 		return err
 	}
 	if l.whole {
-		l.record.given = l.spec
+		l.record.gave(l.spec)
 	}
 	u.tell(ctx, l)
 	return nil

@@ -5,19 +5,22 @@ import (
 	"maps"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// sizes lists the emptyDirs in memory whose size in the spec is another one than was given.
-func sizes(spec, given *v1.Pod) (out []gap) {
-	want, has := podspec.ResourcesOf(spec).Volumes, podspec.ResourcesOf(given).Volumes
+// sizes lists the emptyDirs in memory whose size in the spec is another one than was given, or all if that is
+// not known for sure.
+func (c live) sizes() (out []gap) {
+	want, has := podspec.ResourcesOf(c.spec).Volumes, podspec.ResourcesOf(c.record.given).Volumes
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		before, known := has[name]
-		if now := want[name]; known && before.Cmp(now) != 0 {
-			out = append(out, gap{what: VolumeSize, volume: name, name: fmt.Sprintf("size of volume %s", name),
-				want: now.String(), has: before.String(), phase: phaseOf(before.Value(), now.Value())})
+		if now := want[name]; c.record.found != nil || known && before.Cmp(now) != 0 {
+			g := gap{what: VolumeSize, volume: name, name: fmt.Sprintf("size of volume %s", name), want: now.String(),
+				has: before.String(), phase: phaseOf(before.Value(), now.Value())}
+			if g.phase == anyTime {
+				g.phase = last
+			}
+			out = append(out, g)
 		}
 	}
 	return out

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/pods/podworker"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/apitest"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -90,22 +90,6 @@ func runNode(t *testing.T, kubeconfig string) {
 	})
 }
 
-// await waits until the pod's status is as it should be.
-func (a *api) await(t *testing.T, otherwise string, is func(*v1.Pod) bool) {
-	t.Helper()
-	for late := time.After(time.Minute); ; {
-		pod, changed := a.get()
-		if is(pod) {
-			return
-		}
-		select {
-		case <-changed:
-		case <-late:
-			t.Fatalf("%s: %+v", otherwise, pod.Status)
-		}
-	}
-}
-
 func resizes(p *v1.Pod, how v1.PodConditionType) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == how })
 }
@@ -131,27 +115,27 @@ func TestResizeReachesStatus(t *testing.T) {
 	pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{
 		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer},
 	}
-	a, kubeconfig := startAPI(t, pod)
+	a, kubeconfig := apitest.Start(t, pod)
 	runNode(t, kubeconfig)
 	resize := func(to string) {
-		a.change(func(p *v1.Pod) {
+		a.Change(func(p *v1.Pod) {
 			p.Generation++
 			p.Spec.Containers[0].Resources = podtest.Requirements(to)
 		})
 	}
-	a.await(t, "the pod does not run", has("2", "2Gi", 0))
+	a.Await(t, "the pod does not run", has("2", "2Gi", 0))
 	resize("cpu=3..4 memory=1Gi..2Gi")
-	a.await(t, "it does not grow", has("3", "2Gi", 0))
+	a.Await(t, "it does not grow", has("3", "2Gi", 0))
 	resize("cpu=3..4 memory=1Gi..3Gi")
-	a.await(t, "it is not started anew for more memory", has("3", "3Gi", 1))
+	a.Await(t, "it is not started anew for more memory", has("3", "3Gi", 1))
 	resize("cpu=500..600 memory=1Gi..3Gi")
-	a.await(t, "more than the machine has is not deferred", func(p *v1.Pod) bool {
+	a.Await(t, "more than the machine has is not deferred", func(p *v1.Pod) bool {
 		return resizes(p, v1.PodResizePending) &&
 			p.Status.ContainerStatuses[0].AllocatedResources.Cpu().String() == "3"
 	})
 	resize("cpu=1..4 memory=1Gi..3Gi")
-	a.await(t, "it does not shrink", has("1", "3Gi", 1))
-	if p, _ := a.get(); p.Status.ObservedGeneration != 5 {
+	a.Await(t, "it does not shrink", has("1", "3Gi", 1))
+	if p, _ := a.Pod(); p.Status.ObservedGeneration != 5 {
 		t.Errorf("its status is of generation %d", p.Status.ObservedGeneration)
 	}
 }

@@ -1,4 +1,5 @@
-package hollow
+// Package apitest has an API server in memory with one pod, for tests where no real one can run.
+package apitest
 
 import (
 	"encoding/json"
@@ -12,14 +13,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// api is an API server with one pod. It keeps what else is created, and forgets all else.
-type api struct {
+const patience = 3 * time.Minute
+
+// Server is an API server with one pod and no services. It keeps what else is created, and forgets all else.
+type Server struct {
 	*httptest.Server
 
 	mu      sync.Mutex // guards the fields below
@@ -29,11 +33,11 @@ type api struct {
 	changed chan struct{}     // closed and replaced when the pod changes
 }
 
-// startAPI returns the server, and a kubeconfig for it.
-func startAPI(t *testing.T, pod *v1.Pod) (a *api, kubeconfig string) {
+// Start returns the server, and the path of a kubeconfig for it. It ends with the test.
+func Start(t *testing.T, pod *v1.Pod) (a *Server, kubeconfig string) {
 	t.Helper()
-	a = &api{pod: pod, objects: map[string][]byte{}, changed: make(chan struct{})}
-	a.change(func(*v1.Pod) {})
+	a = &Server{pod: pod, objects: map[string][]byte{}, changed: make(chan struct{})}
+	a.Change(func(*v1.Pod) {})
 	a.Server = httptest.NewServer(http.HandlerFunc(a.answer))
 	t.Cleanup(func() { a.CloseClientConnections(); a.Close() })
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
@@ -46,8 +50,8 @@ users: [{name: a, user: {token: a}}], contexts: [{name: a, context: {cluster: a,
 	return a, kubeconfig
 }
 
-// change changes the pod.
-func (a *api) change(how func(*v1.Pod)) {
+// Change changes the pod.
+func (a *Server) Change(how func(*v1.Pod)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.version++
@@ -59,16 +63,33 @@ func (a *api) change(how func(*v1.Pod)) {
 	a.changed = make(chan struct{})
 }
 
-func (a *api) get() (*v1.Pod, <-chan struct{}) {
+// Pod returns the pod, which is never written to, and a channel that is closed when it changes.
+func (a *Server) Pod() (*v1.Pod, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pod, a.changed
 }
 
-func (a *api) answer(w http.ResponseWriter, r *http.Request) {
+// Await waits until the pod is as it should be, for a time that suits a slow machine.
+func (a *Server) Await(t *testing.T, otherwise string, is func(*v1.Pod) bool) {
+	t.Helper()
+	for late := time.After(patience); ; {
+		pod, changed := a.Pod()
+		if is(pod) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("%s: %+v", otherwise, pod.Status)
+		}
+	}
+}
+
+func (a *Server) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	pods, watched := strings.HasSuffix(r.URL.Path, "/pods"), r.URL.Query().Get("watch") != ""
-	pod, _ := a.get()
+	pod, _ := a.Pod()
 	switch {
 	case watched && pods && r.URL.Query().Get("sendInitialEvents") == "":
 		a.watch(w, r)
@@ -85,9 +106,9 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 // watch sends the pod each time it changes.
-func (a *api) watch(w http.ResponseWriter, r *http.Request) {
+func (a *Server) watch(w http.ResponseWriter, r *http.Request) {
 	for since := r.URL.Query().Get("resourceVersion"); r.Context().Err() == nil; {
-		pod, changed := a.get()
+		pod, changed := a.Pod()
 		if pod.ResourceVersion != since {
 			since = pod.ResourceVersion
 			send(w, map[string]any{"type": "MODIFIED", "object": pod})
@@ -101,10 +122,10 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 }
 
 // patch answers what is asked about the pod, and takes its status.
-func (a *api) patch(w http.ResponseWriter, r *http.Request) {
+func (a *Server) patch(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if r.Method == http.MethodPatch && err == nil {
-		a.change(func(p *v1.Pod) {
+		a.Change(func(p *v1.Pod) {
 			was, _ := json.Marshal(p)
 			if was, err = strategicpatch.StrategicMergePatch(was, body, v1.Pod{}); err == nil {
 				*p = v1.Pod{}
@@ -116,12 +137,12 @@ func (a *api) patch(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest)
 		return
 	}
-	pod, _ := a.get()
+	pod, _ := a.Pod()
 	send(w, pod)
 }
 
 // keep stores what is created, and returns it.
-func (a *api) keep(w http.ResponseWriter, r *http.Request) {
+func (a *Server) keep(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	path := strings.TrimSuffix(r.URL.Path, "/status")
@@ -137,6 +158,10 @@ func (a *api) keep(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}
 		a.objects[path] = body
+	}
+	if a.objects[path] == nil && strings.HasSuffix(path, "/services") {
+		send(w, v1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}})
+		return
 	}
 	if a.objects[path] == nil {
 		refuse(w, http.StatusNotFound)
