@@ -66,7 +66,7 @@ type fitFlags struct {
 func newFitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit -f FILE",
-		Short: "Say whether pods would be admitted, where they would be, and how many would fit",
+		Short: "Say whether pods would be admitted or resized, where, and how many would fit",
 		Long: `Decide on pods as the agent would, and run none. With --server a running agent
 answers from what is on its node now. Without, the answer is for an empty node:
 this machine, or the one of --topology-from, under the KubeletConfiguration of
@@ -77,6 +77,10 @@ A file holds Pods, Lists of them or workloads, whose pod template counts once, a
 the ResourceClaims of the pods and the ResourceSlices of their devices.
 Pods are placed in order, each beside those before it that fit. The agent's other
 flags are taken too, such as --cpu-manager-policy.
+
+A pod of the API server that the asked node runs already, by its namespace and
+name, is asked about as a resize to the requests and limits of the file: whether
+it would be done, deferred or infeasible. With --count it stands for other pods.
 
 The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 		Example: "  numalet fit -f pod.yaml --server 127.0.0.1:10255\n" +

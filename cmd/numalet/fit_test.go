@@ -2,14 +2,17 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"fmt"
-
+	"github.com/numalet/numalet/agent/placement/fit"
 	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
@@ -56,6 +59,30 @@ func TestFitExample(t *testing.T) {
 	}
 	if ran != 1 {
 		t.Errorf("%d examples ran", ran)
+	}
+}
+
+// What an agent says of a pod that it runs is printed, and a resize that is not done is a no.
+func TestFitOfAPodThatRuns(t *testing.T) {
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(pod, []byte(onePodOfTwoCPUs), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for outcome, code := range map[string]int{"Done": 0, "Deferred": exitNo} {
+		said := fit.Pod{Copy: 1, Resize: &fit.Resize{Outcome: outcome},
+			Text: "Pod default/app runs here: its resize would be " + outcome + "\n"}
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(fit.Answer{Fits: code == 0, Asked: 1, Pods: []fit.Pod{said}})
+		}))
+		t.Cleanup(s.Close)
+		out, err := run(t, "fit", "-f", pod, "--server", s.URL)
+		end := cli.Exit{}
+		if errors.As(err, &end); out != said.Text || end.Code != code {
+			t.Errorf("%s: exit code %d, %v, %q", outcome, end.Code, err, out)
+		}
+		if out, _ = run(t, "fit", "-f", pod, "--server", s.URL, "-o", "json"); !strings.Contains(out, `"outcome": "`+outcome) {
+			t.Errorf("%s: %s", outcome, out)
+		}
 	}
 }
 

@@ -22,10 +22,10 @@ type Queue struct {
 	admitter admitter // Run owns it
 }
 
-// message asks for a step with an event, or for the snapshot that look gets.
+// message asks for a step with an event, or has look see the line, which must not change it.
 type message struct {
 	event line.Event
-	look  chan<- decide.Snapshot
+	look  func(*line.Line)
 }
 
 // New returns a queue that knows no pods yet.
@@ -71,13 +71,32 @@ func (q *Queue) Poke() { q.inbox.Put(message{event: line.Poked{}}) }
 // Snapshot returns the inputs of a decision on a pod submitted now. It waits for Run, which does not
 // wait for it.
 func (q *Queue) Snapshot(ctx context.Context) (decide.Snapshot, error) {
-	reply := make(chan decide.Snapshot, 1)
-	q.inbox.Put(message{look: reply})
+	s, _, err := q.Standing(ctx, nil)
+	return s, err
+}
+
+// Standing is Snapshot, and returns by the UIDs of asked which of them run here by their names, for resizes.
+func (q *Queue) Standing(ctx context.Context, asked []*v1.Pod) (
+	s decide.Snapshot, standing map[types.UID]decide.Standing, err error) {
+	type reply struct {
+		snapshot decide.Snapshot
+		standing map[types.UID]decide.Standing
+	}
+	replies := make(chan reply, 1)
+	q.inbox.Put(message{look: func(l *line.Line) {
+		r := reply{l.Snapshot(l.View, l.Ledger), map[types.UID]decide.Standing{}}
+		for _, pod := range asked {
+			if st, runs := l.Standing(pod); runs {
+				r.standing[pod.UID] = st
+			}
+		}
+		replies <- r
+	}})
 	select {
-	case s := <-reply:
-		return s, nil
+	case r := <-replies:
+		return r.snapshot, r.standing, nil
 	case <-ctx.Done():
-		return decide.Snapshot{}, fmt.Errorf("wait for admission: %w", ctx.Err())
+		return s, nil, fmt.Errorf("wait for admission: %w", ctx.Err())
 	}
 }
 
@@ -124,13 +143,13 @@ func (q *Queue) round(ctx context.Context) {
 	a := &q.admitter
 	events, looks := sorted(q.inbox.Take())
 	a.round(ctx, events)
-	for _, reply := range looks { // after the pods that were submitted before
-		reply <- a.line.Snapshot(a.line.View, a.line.Ledger)
+	for _, look := range looks { // after the pods that were submitted before
+		look(a.line)
 	}
 }
 
 // sorted returns the events, those of pods to adopt first, so that new ones see what those hold.
-func sorted(messages []message) (events []line.Event, looks []chan<- decide.Snapshot) {
+func sorted(messages []message) (events []line.Event, looks []func(*line.Line)) {
 	var adopted []line.Event
 	for _, m := range messages {
 		switch in, ok := m.event.(line.Submitted); {

@@ -35,6 +35,9 @@ type Question struct {
 	Ask decide.Ask
 	// Claims are the pods' resource claims; nil: none is known.
 	Claims *Claims
+	// Standing has by UID the pods that run already: the question is what would become of their resizes. Copies
+	// of them are other pods.
+	Standing map[types.UID]decide.Standing
 }
 
 // ParseCount parses the number of copies: a number, "max" for as many as fit, "" for one.
@@ -55,7 +58,7 @@ func ParseCount(text string) (Question, error) {
 
 // Answer says what would happen to the pods.
 type Answer struct {
-	// Fits is set if everything asked for would be admitted or, with Most, at least one copy.
+	// Fits is set if everything asked for would be admitted or resized or, with Most, at least one copy.
 	Fits bool `json:"fits"`
 	// Copies is how many copies of all the pods, of Asked, would be admitted together.
 	Copies int  `json:"copies"`
@@ -73,6 +76,8 @@ type Pod struct {
 	Copy int `json:"copy"`
 	// Containers lists those that would hold anything exclusively.
 	Containers []Container `json:"containers,omitempty"`
+	// Resize is set for a pod that runs.
+	Resize *Resize `json:"resize,omitempty"`
 	// Notes say what the answer leaves open.
 	Notes []string `json:"notes,omitempty"`
 	// Text is the answer as text.
@@ -117,14 +122,10 @@ func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 				pod = pod.DeepCopy()
 				pod.UID = types.UID(fmt.Sprintf("%s-%d", pod.UID, out.Copies))
 			}
-			claims, notes := q.Claims.of(pod)
-			d := s.DryRun(pod, claims, q.Ask)
-			if d.Outcome == decide.Admit {
-				s = s.With(d)
-			} else {
-				whole = false
-			}
-			out.Pods = append(out.Pods, describe(d, out.Copies+1, notes))
+			var answer Pod
+			s, answer = q.place(s, pod, out.Copies+1)
+			whole = whole && answer.fits()
+			out.Pods = append(out.Pods, answer)
 		}
 		if !whole {
 			break
@@ -135,11 +136,32 @@ func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 	return out, nil
 }
 
+// place answers about one pod, and returns the snapshot with it if it fits.
+func (q Question) place(s decide.Snapshot, pod *v1.Pod, number int) (decide.Snapshot, Pod) {
+	if st, runs := q.Standing[pod.UID]; runs && q.Copies == 1 && !q.Most {
+		return resize(s, st, pod)
+	}
+	claims, notes := q.Claims.of(pod)
+	d := s.DryRun(pod, claims, q.Ask)
+	answer := describe(d, number, notes)
+	if answer.fits() {
+		s = s.With(d)
+	}
+	return s, answer
+}
+
+// fits reports whether the pod would be admitted, or resized.
+func (p Pod) fits() bool {
+	return p.Record.Outcome == string(decide.Admit) || p.Record.Outcome == string(decide.Resized)
+}
+
 // describe describes the decision on the copy of that number; notes are of its claims.
 func describe(d decide.Decision, number int, notes []string) Pod {
 	p := Pod{Record: d.Record(), Copy: number, Notes: notes}
-	if d.Outcome == decide.Admit {
-		p.Containers = containers(d)
+	if p.fits() {
+		p.Containers = containers(machine.Hardware{
+			Machine: d.Case.Room.Machine, CPUs: d.Case.Room.CPUs, Memory: d.Case.Room.Memory,
+		}, d.Pod, d.Held)
 	}
 	for _, name := range d.Unasked {
 		p.Notes = append(p.Notes, fmt.Sprintf("the device plugin of %s prefers some devices over "+
@@ -150,14 +172,11 @@ func describe(d decide.Decision, number int, notes []string) Pod {
 }
 
 // containers lists the containers that would hold anything exclusively.
-func containers(d decide.Decision) []Container {
+func containers(h machine.Hardware, pod *v1.Pod, held allocation.Pod) []Container {
 	var out []Container
 	for _, row := range assigned.Rows(assigned.Input{
-		Hardware: machine.Hardware{
-			Machine: d.Case.Room.Machine, CPUs: d.Case.Room.CPUs, Memory: d.Case.Room.Memory,
-		},
-		Pods:     []*v1.Pod{d.Pod},
-		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{d.Pod.UID: d.Held}},
+		Hardware: h, Pods: []*v1.Pod{pod},
+		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{pod.UID: held}},
 	}) {
 		if !row.Exclusive && len(row.Devices) == 0 && row.MemoryNodes == "" {
 			continue
@@ -217,7 +236,7 @@ func (a Answer) writeEach(b *strings.Builder) {
 			b.WriteString("\n---\n\n")
 		}
 		b.WriteString(p.Text)
-		if p.Record.Outcome == string(decide.Admit) {
+		if p.fits() {
 			admitted++
 		}
 	}
@@ -295,7 +314,7 @@ func (p Pod) Blocked() string {
 // ending returns the first pod without a place.
 func (a Answer) ending() *Pod {
 	for i, p := range a.Pods {
-		if p.Record.Outcome != string(decide.Admit) {
+		if !p.fits() {
 			return &a.Pods[i]
 		}
 	}
@@ -309,18 +328,22 @@ func (p Pod) inShort() string {
 	}
 	var parts []string
 	for _, c := range p.Containers {
-		var got []string
-		if c.CPUs != "" {
-			got = append(got, "CPUs "+c.CPUs)
-		}
-		if c.CPUs == "" && c.MemoryNodes != "" {
-			got = append(got, "memory of nodes "+c.MemoryNodes)
-		}
-		for _, name := range slices.Sorted(maps.Keys(c.Devices)) {
-			got = append(got, name+" "+strings.Join(c.Devices[name], ","))
-		}
-		all := strings.Join(got, " and ")
-		parts = append(parts, fmt.Sprintf("%s has %s, %s", c.Name, all, c.where()))
+		parts = append(parts, fmt.Sprintf("%s has %s, %s", c.Name, c.gets(), c.where()))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// gets lists what the container would hold. Memory beside CPUs goes without saying.
+func (c Container) gets() string {
+	var got []string
+	if c.CPUs != "" {
+		got = append(got, "CPUs "+c.CPUs)
+	}
+	if c.CPUs == "" && c.MemoryNodes != "" {
+		got = append(got, "memory of nodes "+c.MemoryNodes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Devices)) {
+		got = append(got, name+" "+strings.Join(c.Devices[name], ","))
+	}
+	return strings.Join(got, " and ")
 }

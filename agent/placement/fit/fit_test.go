@@ -307,6 +307,13 @@ func TestPlaceOnALiveNode(t *testing.T) {
 func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 	*admission.Queue, func()) {
 	t.Helper()
+	return liveTelling(t, dir, inventory, func(report.Result) {})
+}
+
+// liveTelling is live, and has tell told of outcomes.
+func liveTelling(t *testing.T, dir string, inventory devicemanager.Inventory, tell func(report.Result)) (
+	*admission.Queue, func()) {
+	t.Helper()
 	nodes := []topology.Node{{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30}}
 	m := topologytest.Machine(t, nodes, 8, func(c *topology.CPU) { c.Node = topology.NodeID(c.ID / 4) })
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
@@ -324,7 +331,7 @@ func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 		Facts: admission.Facts{Hardware: func() machine.Hardware { return hardware }},
 		Rules: topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
 		Store: store, Plugins: livePlugins{inventory}, BootID: "boot",
-		Outcomes: admission.Outcomes{Report: func(report.Result) {}},
+		Outcomes: admission.Outcomes{Report: tell},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)

@@ -124,9 +124,10 @@ func (h *handler) answer(ctx context.Context, q Question) (Answer, error) {
 		return Answer{}, fmt.Errorf("wait for other questions: %w", ctx.Err())
 	}
 	defer func() { <-h.slot }()
-	snapshot, err := h.queue.Snapshot(ctx)
+	snapshot, standing, err := h.queue.Standing(ctx, q.Pods)
 	if err != nil {
 		return Answer{}, err
 	}
+	q.Standing = standing
 	return Place(ctx, snapshot, q)
 }
