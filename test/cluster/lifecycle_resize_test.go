@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,8 +42,8 @@ func TestResizes(t *testing.T) {
 		return !chosen(t).MatchString(s.name)
 	})
 	runUntilAlike(t, sides, some, &histories.Comparison{Meant: meantResizes, Shortly: 500 * time.Millisecond})
-	for _, s := range sides {
-		resizeInItsPlace(t, s, "filler")
+	for i, s := range sides {
+		resizeInItsPlace(t, s, "filler", agents[i] == "numalet")
 	}
 	ours, theirs := resizesCounted(sides[0]), resizesCounted(sides[1])
 	if t.Logf("counted are\n%s", ours); ours != theirs {
@@ -50,8 +51,8 @@ func TestResizes(t *testing.T) {
 	}
 }
 
-// resizeInItsPlace has a pod wait for what another one has, and deletes that.
-func resizeInItsPlace(t *testing.T, s *scenarioNode, other string) {
+// resizeInItsPlace has a pod wait for what another one has, and deletes that. asked: the agent foretells it.
+func resizeInItsPlace(t *testing.T, s *scenarioNode, other string, asked bool) {
 	t.Helper()
 	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: next}, spec: {nodeName: %s,
  automountServiceAccountToken: false, containers: [{name: main, image: sim.local/app, resources: {requests: {cpu: 10m}}}]}}`, s.Name))
@@ -60,8 +61,27 @@ func resizeInItsPlace(t *testing.T, s *scenarioNode, other string) {
 		t.Fatal(err)
 	}
 	await(t, s.Cluster, s.Namespace, "next", pendingFor(v1.PodReasonDeferred))
+	if asked {
+		foretold(t, s, "600m", "its resize would be deferred, OutOfcpu")
+		foretold(t, s, "20m", "its resize would be done")
+	}
 	s.MustRun("delete", "pod", other)
 	await(t, s.Cluster, s.Namespace, "next", hasCPU("main", "600m"))
+}
+
+// foretold asks numalet fit about other resources of the pod next.
+func foretold(t *testing.T, s *scenarioNode, cpu, want string) {
+	t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "fit", "-f", "-", "--node="+s.Name, "--kubeconfig="+s.AdminKubeconfig())
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: next, namespace: %s},
+ spec: {containers: [{name: main, image: a, resources: {requests: {cpu: %s}}}]}}`, s.Namespace, cpu))
+	if out, err := cmd.CombinedOutput(); !strings.Contains(string(out), want) {
+		t.Errorf("asked about %s, numalet fit says %v\n%s", cpu, err, out)
+	}
 }
 
 // resizesCounted returns the counters of resizes of an agent. The kubelet takes up the resize of a pod that has ended
