@@ -160,7 +160,8 @@ func (a *Server) keep(w http.ResponseWriter, r *http.Request) {
 		a.objects[path] = body
 	}
 	if a.objects[path] == nil && strings.HasSuffix(path, "/services") {
-		send(w, v1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}})
+		send(w, v1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"},
+			ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
 		return
 	}
 	if a.objects[path] == nil {
