@@ -32,7 +32,7 @@ func TestFound(t *testing.T) {
 			had: func(types.UID) *podspec.Resources { return &had }}
 		pod := cri.Pod{UID: spec.UID, Containers: []cri.Container{
 			{ID: "id", Name: "a", State: cri.ContainerRunning, Applied: has}}}
-		found, records := r.all(t.Context(), []cri.Pod{pod}, nil)
+		found, known := r.all(t.Context(), []cri.Pod{pod}, nil)
 		var parts []string
 		for _, g := range found[0].gaps(&n) {
 			number := func(text string) string { return strings.Fields(text)[0] }
@@ -41,8 +41,11 @@ func TestFound(t *testing.T) {
 		if got := strings.Join(parts, ", "); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
-		records[subject{spec.UID, "id"}].gave(spec)
-		if found, _ = r.all(t.Context(), []cri.Pod{pod}, records); len(found[0].gaps(&n)) > 0 {
+		if found, _ = r.all(t.Context(), []cri.Pod{pod}, records{}); len(found[0].gaps(&n)) > 0 {
+			t.Errorf("%s: a container that came later lacks %+v", name, found[0].gaps(&n))
+		}
+		known[subject{spec.UID, "id"}].gave(spec)
+		if found, _ = r.all(t.Context(), []cri.Pod{pod}, known); len(found[0].gaps(&n)) > 0 {
 			t.Errorf("%s: then it still lacks %+v", name, found[0].gaps(&n))
 		}
 	}

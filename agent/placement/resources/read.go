@@ -58,7 +58,7 @@ type reader struct {
 }
 
 // all reads the live containers of all pods, each pod's cgroup after them. known holds their
-// records from before, and new ones.
+// records from before (nil: it is the first round), and new ones.
 func (r reader) all(ctx context.Context, pods []cri.Pod, before records) (
 	out []live, known records) {
 	known, out = make(records, len(before)), make([]live, 0, len(before))
@@ -85,7 +85,8 @@ func (r reader) look(ctx context.Context, c live, before, known records) live {
 	s := subject{c.pod.UID, c.ID}
 	c.record = before.of(s)
 	known[s] = c.record
-	begins := c.record.given == nil && c.spec != nil
+	c.record.earlier = c.record.earlier || before == nil
+	begins := c.record.earlier && c.record.given == nil && c.spec != nil
 	if c.record.given == nil {
 		c.record.given = r.made(c)
 	}

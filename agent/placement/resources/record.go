@@ -32,6 +32,8 @@ type record struct {
 	unmoved unmoved
 	limited cgroups.CPULimit // the quota that the kernel was last found to have as wanted
 	given   *v1.Pod          // the spec whose requests and limits it has; nil: not known
+	// earlier: it was there when the agent started.
+	earlier bool
 	// found has what the runtime or the kernel reported at first of a pod that an earlier run resized; nil: given
 	// says what it has.
 	found *limits

@@ -48,6 +48,7 @@ func TestFirstNode(t *testing.T) {
 		{"CPU offline", nothing, testOffline},
 		{"repair", nothing, testRepair},
 		{"agent killed", nothing, func(as guest) { testKilled(as, g) }},
+		{"resized", nothing, func(as guest) { testResized(as, g) }},
 	} {
 		step.before() // with the original: it holds the agent's process
 		if !t.Run(step.name, func(t *testing.T) { step.test(g.as(t)) }) {
