@@ -196,8 +196,8 @@ func (f filesystems) mountTmpfs(dir string, size int64) error {
 	return nil
 }
 
-// ResizeInMemory gives a mounted emptyDir in memory another size in bytes. The kernel refuses one below what
-// is used.
+// ResizeInMemory gives an emptyDir in memory another size in bytes. The kernel refuses one below what is used; one
+// that is not mounted yet is going to have its size from the pod.
 func (v *Volumes) ResizeInMemory(uid types.UID, name string, size int64) error {
 	dir, err := v.node.podDir(uid)
 	if err == nil {
@@ -207,6 +207,9 @@ func (v *Volumes) ResizeInMemory(uid types.UID, name string, size int64) error {
 		return err
 	}
 	path := place{emptyDirName, name}.in(dir)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil // no container uses it yet
+	}
 	err = v.node.mounter.Mount("tmpfs", path, "tmpfs", []string{"remount", fmt.Sprintf("size=%d", size)})
 	if err != nil {
 		return fmt.Errorf("resize volume %s in memory to %d bytes: %w; a volume does not get smaller than what is "+

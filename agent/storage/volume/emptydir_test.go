@@ -202,6 +202,9 @@ func TestTmpfsForReal(t *testing.T) {
 			t.Errorf("%d bytes, %v; want %d", int64(stat.Blocks)*stat.Bsize, err, size)
 		}
 	}
+	if err := v.ResizeInMemory("u", "unused", 1<<20); err != nil {
+		t.Errorf("one that nobody uses: %v", err)
+	}
 	if err := v.ResizeInMemory("u", "v", 1<<18); err == nil || !strings.Contains(err.Error(), "what is in it") {
 		t.Errorf("it shrinks below its content: %v", err)
 	}
