@@ -136,7 +136,7 @@ func (c live) resized(n *Node) []gap {
 	}
 	out := want.gaps(given)
 	if c.ID == "" {
-		out = append(out, c.sizes()...)
+		out = append(out, c.sizes(n)...)
 	}
 	return out
 }

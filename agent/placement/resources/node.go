@@ -23,6 +23,8 @@ type Settings struct {
 	// ResourceOptions lack what follows from the hardware.
 	cri.ResourceOptions
 	Pids int64 // podPidsLimit
+	// ResizesVolumes: emptyDirs in memory have other sizes when their pod is resized.
+	ResizesVolumes bool
 }
 
 // Node says what containers and pods are to have now. All of it follows from the pods' specs as
@@ -31,7 +33,9 @@ type Settings struct {
 type Node struct {
 	// ResourceOptions are complete.
 	cri.ResourceOptions
-	pids     int64
+	pids           int64
+	resizesVolumes bool
+
 	hardware machine.Hardware
 	state    allocation.State
 	online   cpus
@@ -48,7 +52,8 @@ type cpus struct {
 func cpusOf(set cpuset.CPUSet) cpus { return cpus{set, set.String()} }
 
 func newNode(s Settings, h machine.Hardware, state allocation.State) Node {
-	n := Node{ResourceOptions: s.ResourceOptions, pids: s.Pids, hardware: h, state: state,
+	n := Node{ResourceOptions: s.ResourceOptions, pids: s.Pids, resizesVolumes: s.ResizesVolumes,
+		hardware: h, state: state,
 		backed: h.Machine.MemoryNodes(),
 		shared: func() cpus { return cpusOf(shared(h, state)) }}
 	n.online = cpusOf(h.Machine.Online())

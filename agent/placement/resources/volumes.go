@@ -10,7 +10,10 @@ import (
 
 // sizes lists the emptyDirs in memory whose size in the spec is another one than was given, or all if that is
 // not known for sure.
-func (c live) sizes() (out []gap) {
+func (c live) sizes(n *Node) (out []gap) {
+	if !n.resizesVolumes {
+		return nil // they have the size that they were mounted with
+	}
 	want, has := podspec.ResourcesOf(c.spec).Volumes, podspec.ResourcesOf(c.record.given).Volumes
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		before, known := has[name]
@@ -26,7 +29,7 @@ func (c live) sizes() (out []gap) {
 	return out
 }
 
-// ofPod divides what a pod lacks by place: volumes shrink while its memory is as it was, which is what they use, and grow
+// ofPod divides what a pod lacks by place: volumes shrink while its memory, which they use, is as it was, and grow
 // when there is more of it.
 func (l lack) ofPod() [3]lack {
 	shrink, group, grow := l, l, l

@@ -26,7 +26,7 @@ func inMemory(pod *v1.Pod, size string) *v1.Pod {
 
 // A volume in memory shrinks before the pod's memory does, and grows after that has grown.
 func TestOrderOfVolumes(t *testing.T) {
-	n := newNode(Settings{}, machine.Hardware{Machine: eightCPUs(t)}, allocation.State{})
+	n := newNode(Settings{ResizesVolumes: true}, machine.Hardware{Machine: eightCPUs(t)}, allocation.State{})
 	for name, c := range map[string]struct{ have, haves, want, wants, order string }{
 		"shrinks with the memory": {"a 1 2Gi", "1Gi", "a 1 1Gi", "64Mi",
 			"a memory, pod size-of-a-volume | pod memory | "},
@@ -51,6 +51,7 @@ func TestOrderOfVolumes(t *testing.T) {
 func TestVolumesAreResized(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
+		pool.cfg.Settings.ResizesVolumes = true
 		var full error
 		var given []string
 		pool.cfg.ResizeVolume = func(uid types.UID, name string, size int64) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 )
@@ -46,11 +47,12 @@ func (b BackOff) delay(attempt, first uint32) time.Duration {
 }
 
 // countFrom returns the attempt whose exit counts as the first: the last one that ran long, or the
-// first with this definition hash. Records get removed, so known, the previous answer, holds where
-// they show nothing later.
+// first with this definition hash, and with the resources for which a resize started it anew. Records get removed,
+// so known, the previous answer, holds where they show nothing later.
 func (b BackOff) countFrom(known uint32, hash string, records []cri.Container) uint32 {
 	for _, r := range records {
-		if r.From.Hash != "" && r.From.Hash != hash {
+		resized := r.Annotations[resize.Annotation] != records[0].Annotations[resize.Annotation]
+		if resized || r.From.Hash != "" && r.From.Hash != hash {
 			known = max(known, r.Attempt+1)
 		}
 		if !r.StartedAt.IsZero() && r.Exit.At.Sub(r.StartedAt) > b.Reset {

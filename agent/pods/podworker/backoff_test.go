@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/numalet/numalet/agent/placement/resize"
+	"github.com/numalet/numalet/cri"
 )
 
 // After a restart of the agent the back-off comes from the records: not shorter than before, and
@@ -96,5 +99,20 @@ func TestClockSetBack(t *testing.T) {
 	after, _ := w.seen.Container("web")
 	if n := after.Attempt - before.Attempt; n < 3 || n > 6 {
 		t.Errorf("%d attempts in six minutes", n)
+	}
+}
+
+// An exit for which a resize started the container anew is no crash.
+func TestResizesAreNoCrashes(t *testing.T) {
+	of := func(attempt uint32, resources string) cri.Container {
+		return cri.Container{Attempt: attempt, From: cri.Origin{Hash: "h"},
+			Annotations: map[string]string{resize.Annotation: resources}}
+	}
+	records := []cri.Container{of(4, "more"), of(3, "more"), of(2, "some"), of(1, "some"), of(0, "")}
+	if got := (BackOff{}).withDefaults().countFrom(0, "h", records); got != 3 {
+		t.Errorf("the exit of attempt %d counts as the first, want 3", got)
+	}
+	if got := (BackOff{}).withDefaults().countFrom(0, "h", records[2:4]); got != 0 {
+		t.Errorf("without a resize the exit of attempt %d counts as the first", got)
 	}
 }
