@@ -88,6 +88,12 @@ var documented = map[string]struct {
 	"numalet rig --topology-from fixture:dgx-h100 --mix pairs.yaml --pods 2000 " +
 		"--policies none/single-numa-node+devices-near/devices-by-id": {},
 
+	"numalet rig --topology-from fixture:playground --mix elastic --pods 3000 " +
+		"--policies none,best-effort/restricted+lowest/packed/spread": {add: few},
+	"numalet rig mixes elastic | sed /resizes:/d > still.yaml": {},
+	"numalet rig --topology-from fixture:playground --mix still.yaml --pods 3000 " +
+		"--policies none,best-effort/restricted+lowest/packed/spread": {add: few},
+
 	"numalet fit -f pod.yaml --server 127.0.0.1:10255":                          {},
 	"numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml": {},
 	"numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 " +
