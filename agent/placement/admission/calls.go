@@ -59,8 +59,13 @@ func (c *calls) start(ctx context.Context, pod types.UID, deadline time.Time,
 	c.work.Go(func() { c.done.Put(answer{one, f(ctx)}) })
 }
 
-// cancel ends the pod's last call, whose answer still comes.
-func (c *calls) cancel(pod types.UID) { c.last[pod].cancel() }
+// cancel ends the pod's last call, whose answer still comes. There is none if it was answered while the agent
+// stops: the line takes no such answer.
+func (c *calls) cancel(pod types.UID) {
+	if last := c.last[pod]; last != nil {
+		last.cancel()
+	}
+}
 
 // take ends the call that was answered, and reports whether it was the pod's last one.
 func (c *calls) take(back answer) bool {

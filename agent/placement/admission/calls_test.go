@@ -198,3 +198,17 @@ func hangs(allocate time.Duration) *plugins {
 	}
 	return p
 }
+
+// A pod may go whose call was answered while the agent stops: the line has not taken that answer.
+func TestCancelAnsweredCall(t *testing.T) {
+	c := newCalls(Config{})
+	c.start(t.Context(), "a", time.Time{}, func(context.Context) record.Event { return record.Looked{} })
+	c.wait()
+	for _, back := range c.done.Take() {
+		if !c.take(back) {
+			t.Error("its last call was not answered")
+		}
+	}
+	c.cancel("a")
+	c.cancel("nobody")
+}

@@ -47,7 +47,7 @@ func resizedPod(s sizes) *v1.Pod {
 // server, since only there pods can be resized. g is the original.
 func testResized(as, g guest) {
 	gates, args := g.Settings["featureGates"], g.Args
-	first := sizes{"cpu=2 memory=64Mi", "cpu=500m memory=64Mi", "16Mi"}
+	first := sizes{"cpu=4 memory=64Mi", "cpu=500m memory=64Mi", "16Mi"} // it needs a node whose CPUs are all free
 	api, kubeconfig := apitest.Start(as.t, resizedPod(first))
 	g.Settings["featureGates"] = map[string]bool{
 		"InPlacePodVerticalScalingExclusiveCPUs": true, "InPlacePodVerticalScalingExclusiveMemory": true,
@@ -58,7 +58,7 @@ func testResized(as, g guest) {
 	g.Start()
 	var own cpuset.CPUSet
 	for i, s := range []sizes{
-		first, {"cpu=4 memory=128Mi", "cpu=1500m memory=32Mi", "32Mi"}, {"cpu=2 memory=32Mi", "cpu=250m memory=64Mi", "8Mi"},
+		first, {"cpu=2 memory=128Mi", "cpu=1500m memory=32Mi", "32Mi"}, {"cpu=4 memory=32Mi", "cpu=250m memory=64Mi", "8Mi"},
 	} {
 		if i > 0 {
 			api.Change(func(p *v1.Pod) { p.Generation++; s.in(p) })
@@ -69,7 +69,7 @@ func testResized(as, g guest) {
 		if i == 0 {
 			own = now
 		}
-		if i == 1 && !own.IsSubsetOf(now) || i == 2 && !own.Equals(now) {
+		if i == 1 && !now.IsSubsetOf(own) || i == 2 && !now.Equals(own) {
 			as.t.Errorf("it started with CPUs %s and has %s", own, now)
 		}
 	}
