@@ -46,7 +46,7 @@ func resizedPod(s sizes) *v1.Pod {
 // testResized: a pod is resized, and the kernel has at each step what its status says. It comes from an API
 // server, since only there pods can be resized. g is the original.
 func testResized(as, g guest) {
-	gates, args := g.Settings["featureGates"], g.Args
+	gates, args, pool := g.Settings["featureGates"], g.Args, as.pool()
 	first := sizes{"cpu=4 memory=64Mi", "cpu=500m memory=64Mi", "16Mi"} // it needs a node whose CPUs are all free
 	api, kubeconfig := apitest.Start(as.t, resizedPod(first))
 	g.Settings["featureGates"] = map[string]bool{
@@ -76,7 +76,7 @@ func testResized(as, g guest) {
 	g.Settings["featureGates"], g.Args = gates, args
 	g.Kill()
 	g.Start()
-	as.AwaitGone("sized")
+	as.shared("shared", pool) // without an API server nobody wants the pod
 }
 
 // hasAll reports whether the pod's status has what its spec asks for, and nothing is on the way.
