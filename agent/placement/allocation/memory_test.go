@@ -208,11 +208,7 @@ func TestPlanMemory(t *testing.T) {
 // what is held, and a pod that plans again for what it holds changes nothing.
 func TestMemoryIsPromisedOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		policy := rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort,
-			topology.Restricted, topology.SingleNUMANode}).Draw(rt, "policy")
-		scope := rapid.SampledFrom([]topology.Scope{topology.ContainerScope,
-			topology.PodScope}).Draw(rt, "scope")
-		v := withMemory(rt, rig(t, policy, scope), 10, 2)
+		v := someNode(t, rt)
 		pods, specs := map[types.UID]Pod{}, map[types.UID]*v1.Pod{}
 		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			if len(pods) > 0 && rapid.IntRange(0, 2).Draw(rt, "remove") == 0 {
@@ -235,6 +231,15 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 			promisedOnce(rt, v, pods, specs)
 		}
 	})
+}
+
+// someNode draws the topology policy of a node with 10 GiB on each NUMA node, 2 of them huge pages.
+func someNode(t *testing.T, rt *rapid.T) View {
+	policy := rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort,
+		topology.Restricted, topology.SingleNUMANode}).Draw(rt, "policy")
+	scope := rapid.SampledFrom([]topology.Scope{topology.ContainerScope,
+		topology.PodScope}).Draw(rt, "scope")
+	return withMemory(rt, rig(t, policy, scope), 10, 2)
 }
 
 func somePod(t *rapid.T) []string {

@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// hadFirst is what a container has that started with some CPUs and was given others since.
+// hadFirst returns a container that has these CPUs, of which it was given the added ones since it started.
 func hadFirst(t *testing.T, cpus string, added ...string) Container {
 	t.Helper()
 	var layers []cpuset.CPUSet
@@ -189,11 +189,7 @@ func TestAddedCPUsAreRecorded(t *testing.T) {
 // pod has what it asks for.
 func TestResizedAtRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		policy := rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort,
-			topology.Restricted, topology.SingleNUMANode}).Draw(rt, "policy")
-		scope := rapid.SampledFrom([]topology.Scope{topology.ContainerScope,
-			topology.PodScope}).Draw(rt, "scope")
-		v := withMemory(rt, rig(t, policy, scope), 10, 2)
+		v := someNode(t, rt)
 		pods, specs := map[types.UID]Pod{}, map[types.UID]*v1.Pod{}
 		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
 			uid := types.UID(fmt.Sprint("pod-", step))

@@ -38,8 +38,8 @@ type gap struct {
 	file            string // the kernel's file
 	volume          string // whose size it is
 	phase           phase
-	// keeps is what stays of a CPU set that leaves some CPUs and gains others; empty: it does not, or nothing
-	// stays.
+	// keeps has the CPUs that stay when a CPU set leaves some and gains others; empty: it does not do both, or
+	// none stay.
 	keeps cpuset.CPUSet
 	// repair is set if the runtime reports, or the kernel had, what the container should have.
 	repair bool

@@ -13,7 +13,7 @@ import (
 // Stream is a sequence of pods that arrive and leave.
 type Stream struct {
 	Shapes []Shape
-	// Sizes are what pods ask for after resizes.
+	// Sizes lists the amounts that pods ask for after resizes.
 	Sizes []Size
 	// Arrivals are ordered by time.
 	Arrivals []Arrival

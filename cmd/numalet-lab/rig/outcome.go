@@ -131,8 +131,8 @@ type Resizes struct {
 	// Spread pods had all on one NUMA node before a resize and not after it, Gathered pods the other way.
 	Spread   int `json:"spread"`
 	Gathered int `json:"gathered"`
-	// Fragmentation is that of the machine just before and after the resizes that changed which CPUs or memory a
-	// pod has for itself, on average.
+	// Fragmentation compares the machine before and after resizes, on average. Resizes count that changed which
+	// CPUs or memory a pod has for itself.
 	Fragmentation []Shift `json:"fragmentation"`
 }
 

@@ -37,7 +37,7 @@ type ask struct {
 	deferred, infeasible bool
 }
 
-// answer is what the line says of a resize. The first one with a reason counts.
+// answer has the line's decision on a resize. The first one with a reason counts.
 type answer struct {
 	*ask
 	decide.Resizing

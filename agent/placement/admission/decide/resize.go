@@ -32,11 +32,11 @@ type Resizing struct {
 	Victims []types.UID
 	// Short is the resource that is only counted and of which the node has too little; "": none is.
 	Short v1.ResourceName
-	// Trigger is what had it decided on, which the line and the record say.
+	// Trigger says why it was decided on; the line and the record set it.
 	Trigger Trigger
 }
 
-// Trigger is what has a resize decided on, perhaps again, as the kubelet's metrics name it.
+// Trigger says why a resize is decided on, perhaps again, in the words of the kubelet's metrics.
 type Trigger string
 
 // The triggers. The kubelet's pods_removed is no case of its own: a pod gives back what it has once it has ended.

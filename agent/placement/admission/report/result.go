@@ -27,7 +27,7 @@ type Result struct {
 	Lack decide.Lack
 	// Rule is why a resize is infeasible, as the kubelet's metrics name it.
 	Rule string
-	// Trigger is what had a resize decided on that the node does.
+	// Trigger says why a resize that the node does was decided on.
 	Trigger decide.Trigger
 	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
 	Tried *Tried

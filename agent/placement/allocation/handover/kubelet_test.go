@@ -226,8 +226,9 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	}
 }
 
-// TestExportedIsTakenOver: what is exported, read as the kubelet's, is what was.
-func TestExportedIsTakenOver(t *testing.T) {
+// playground returns a machine, with static policies that reserve a CPU and a GiB of it.
+func playground(t *testing.T) (*topology.Machine, *cpumanager.Static, *memory.Static) {
+	t.Helper()
 	machine := topologytest.Fixture(t, "playground")
 	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
@@ -237,6 +238,12 @@ func TestExportedIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return machine, static, reserving
+}
+
+// TestExportedIsTakenOver: what is exported, read as the kubelet's, is what was.
+func TestExportedIsTakenOver(t *testing.T) {
+	machine, static, reserving := playground(t)
 	a := allocationtest.Pod("a")
 	a.Containers["main"].Devices()[0].Answer = []byte{0x0a, 0} // one empty environment variable
 	a.Containers["main"].Devices()[1].Nodes = []topology.NodeSet{{}}

@@ -9,26 +9,15 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/allocationtest"
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/topologytest"
 )
 
 // What a pod was given since its containers were annotated is kept: by the state, and if that is lost, by the
 // kubelet's files. A kubelet that takes over hears what containers started with.
 func TestRebuildResized(t *testing.T) {
-	machine := topologytest.Fixture(t, "playground")
-	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reserving, err := memory.New(machine, memory.Amounts{0: {"memory": 1 << 30}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	machine, static, reserving := playground(t)
 	a := allocationtest.Pod("a")
 	a.Containers["main"].Devices()[0].Answer = []byte{0x0a, 0} // one empty environment variable
 	runs := running(t, a)
