@@ -47,6 +47,14 @@ func (s *Static) For(r topology.CPURules) *Static {
 	return &out
 }
 
+// Slicing returns the policy by which containers get CPUs out of a pod's pool: a core may be split between
+// containers of the pod, as with the kubelet.
+func (s *Static) Slicing() *Static {
+	out := *s
+	out.options.FullPCPUsOnly, out.pads = false, false
+	return &out
+}
+
 // KubeletDefault returns what a kubelet would share besides the assigned CPUs. A kubelet knows no
 // isolated or lent CPUs, and only starts if the unassigned ones are in the default set of its file.
 func (s *Static) KubeletDefault(assigned cpuset.CPUSet) cpuset.CPUSet {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 )
 
 func TestExclusive(t *testing.T) {
@@ -29,13 +30,13 @@ func TestExclusive(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pod := podtest.New("", podtest.Containers(strings.Split(c.containers, ", ")...))
-			if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != c.want {
+			if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0], topology.Rules{}); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 			// The same holds for an init container or sidecar.
 			pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, nil
 			podtest.Guaranteed("c cpu=1")(pod)
-			if got := cpumanager.Exclusive(pod, &pod.Spec.InitContainers[0]); got != c.want {
+			if got := cpumanager.Exclusive(pod, &pod.Spec.InitContainers[0], topology.Rules{}); got != c.want {
 				t.Errorf("as init container: got %d, want %d", got, c.want)
 			}
 		})
@@ -45,15 +46,51 @@ func TestExclusive(t *testing.T) {
 func TestExclusiveIgnoresStatus(t *testing.T) {
 	pod := podtest.New("", podtest.Guaranteed("c cpu=2"))
 	pod.Status.QOSClass = v1.PodQOSBurstable
-	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != 2 {
+	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0], topology.Rules{}); got != 2 {
 		t.Errorf("got %d, want 2 from the spec alone", got)
 	}
 }
 
 func TestExclusivePodLevelResources(t *testing.T) {
 	pod := podtest.New("", podtest.Guaranteed("c cpu=2"), podtest.Resources("cpu=4 memory=1Gi"))
-	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != 0 {
+	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0], topology.Rules{}); got != 0 {
 		t.Errorf("got %d, want 0: the pod has pod-level resources", got)
+	}
+}
+
+// TestPodLevelManagers: with the gate containers of pods with pod-level resources get what they qualify for
+// in themselves, and in pod scope the pod gets a pool.
+func TestPodLevelManagers(t *testing.T) {
+	const own = "cpu=4 memory=4Gi"
+	for name, test := range map[string]struct {
+		resources, container string
+		scope                topology.Scope
+		policy               topology.Policy
+		exclusive, whole     int
+		shares               bool
+	}{
+		"container scope":   {own, "c cpu=2 memory=1Gi", topology.ContainerScope, topology.Restricted, 2, 2, true},
+		"pod scope":         {own, "c cpu=2 memory=1Gi", topology.PodScope, topology.Restricted, 2, 4, false},
+		"policy none":       {own, "c cpu=2 memory=1Gi", topology.PodScope, topology.None, 2, 2, true},
+		"burstable itself":  {own, "c cpu=2", topology.PodScope, topology.Restricted, 0, 4, false},
+		"a fraction itself": {own, "c cpu=2500m memory=1Gi", topology.PodScope, topology.Restricted, 0, 4, false},
+		"a fraction as a whole": {"cpu=3500m memory=4Gi", "c cpu=2 memory=1Gi", topology.PodScope,
+			topology.Restricted, 0, 0, true},
+		"burstable as a whole": {"cpu=2..4 memory=4Gi", "c cpu=2 memory=1Gi", topology.ContainerScope,
+			topology.Restricted, 0, 0, true},
+	} {
+		pod := podtest.New("", podtest.Containers(test.container, "d"), podtest.Resources(test.resources))
+		rules := topology.Rules{PodLevel: true, Scope: test.scope, Policy: test.policy}
+		c := &pod.Spec.Containers[0]
+		if got := cpumanager.Exclusive(pod, c, rules); got != test.exclusive {
+			t.Errorf("%s: the container gets %d, want %d", name, got, test.exclusive)
+		}
+		if got := cpumanager.PodExclusive(pod, rules); got != test.whole {
+			t.Errorf("%s: the pod gets %d, want %d", name, got, test.whole)
+		}
+		if got := cpumanager.Shares(pod, rules); got != test.shares {
+			t.Errorf("%s: it runs on shared CPUs: %t", name, got)
+		}
 	}
 }
 
@@ -84,7 +121,7 @@ func TestPodExclusive(t *testing.T) {
 		for _, cpu := range strings.Fields(c.containers) {
 			podtest.Guaranteed("c cpu=" + cpu)(pod)
 		}
-		if got := cpumanager.PodExclusive(pod); got != c.want {
+		if got := cpumanager.PodExclusive(pod, topology.Rules{}); got != c.want {
 			t.Errorf("init %q, containers %q: got %d, want %d", c.init, c.containers, got, c.want)
 		}
 	}
@@ -102,7 +139,7 @@ func TestShares(t *testing.T) {
 		"a sidecar shares":         {[]string{"shares~ cpu=500m", own}, true},
 	} {
 		pod := podtest.New("", podtest.Guaranteed(c.containers...))
-		if got := cpumanager.Shares(pod); got != c.want {
+		if got := cpumanager.Shares(pod, topology.Rules{}); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 	}

@@ -14,6 +14,9 @@ type Rules struct {
 	Scope    Scope
 	Strategy Strategy
 	CPURules
+	// PodLevel: containers of pods with pod-level resources may have CPUs and memory of their own, or a
+	// pool of their pod's (the gate PodLevelResourceManagers, KEP-5526).
+	PodLevel bool
 	// Choices are the policies that a pod may request instead of Policy.
 	Choices []Policy
 	// Choosers are whose pods' devices are chosen by annotations.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,37 +14,51 @@ import (
 )
 
 // Requests returns the bytes of memory and huge pages that the policy places for the container: its
-// limits, if the pod is Guaranteed; nil otherwise. It expects a defaulted pod and any of its
-// containers.
-//
-// Containers of pods with pod-level resources (KEP-2837) get none.
-func Requests(pod *v1.Pod, c *v1.Container) map[v1.ResourceName]uint64 {
-	return RequestsOf(pod)(c)
+// limits, if the pod is Guaranteed; nil otherwise. It expects a defaulted pod, the rules that hold for it
+// and any of its containers.
+func Requests(pod *v1.Pod, c *v1.Container, rules topology.Rules) map[v1.ResourceName]uint64 {
+	return RequestsOf(pod, rules)(c)
 }
 
 // RequestsOf is Requests for all containers of the pod, whose class is computed once.
-func RequestsOf(pod *v1.Pod) func(*v1.Container) map[v1.ResourceName]uint64 {
-	if !podspec.MayOwn(pod) {
+func RequestsOf(pod *v1.Pod, rules topology.Rules) func(*v1.Container) map[v1.ResourceName]uint64 {
+	if podspec.OwnOf(pod, rules) == podspec.OwnNothing {
 		return func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
 	}
 	return func(c *v1.Container) map[v1.ResourceName]uint64 {
-		requests := map[v1.ResourceName]uint64{}
-		for name, limit := range c.Resources.Limits {
-			if isMemory(name) && limit.Sign() > 0 {
-				requests[name] = uint64(limit.Value())
-			}
+		if !podspec.QualifiesAlone(pod, c) {
+			return nil
 		}
-		return requests
+		return bytesOf(c.Resources.Limits)
 	}
 }
 
-// PodRequests returns the most bytes that the pod needs at any time; nil if none.
-func PodRequests(pod *v1.Pod) map[v1.ResourceName]uint64 {
-	if peaks := podspec.Peaks(pod, RequestsOf(pod)); len(peaks) > 0 {
-		return peaks
+// bytesOf returns the memory and huge pages of the list.
+func bytesOf(list v1.ResourceList) map[v1.ResourceName]uint64 {
+	out := map[v1.ResourceName]uint64{}
+	for name, q := range list {
+		if isMemory(name) && q.Sign() > 0 {
+			out[name] = uint64(q.Value())
+		}
 	}
-	return nil
+	return out
 }
+
+// PodRequests returns the most bytes that the pod needs at any time; nil if none. A pod with a pool needs
+// what it requests as a whole and, of huge pages that it does not name there, what its containers do.
+func PodRequests(pod *v1.Pod, rules topology.Rules) map[v1.ResourceName]uint64 {
+	peaks := podspec.Peaks(pod, RequestsOf(pod, rules))
+	if podspec.OwnOf(pod, rules) == podspec.OwnPool {
+		maps.Copy(peaks, bytesOf(pod.Spec.Resources.Requests))
+	}
+	if len(peaks) == 0 {
+		return nil
+	}
+	return peaks
+}
+
+// SharesWithinPod reports whether a container that has memory shares it with other containers of its pod.
+func SharesWithinPod(pod *v1.Pod, c *v1.Container) bool { return !podspec.QualifiesAlone(pod, c) }
 
 func isMemory(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -27,7 +28,7 @@ func TestRequests(t *testing.T) {
 		{"pod level", podLevel, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := memory.Requests(test.pod, &test.pod.Spec.Containers[0])
+			got := memory.Requests(test.pod, &test.pod.Spec.Containers[0], topology.Rules{})
 			if diff := gocmp.Diff(test.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -55,7 +56,7 @@ func TestPodRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podtest.New("", podtest.Containers(test.containers...))
-			if diff := gocmp.Diff(test.want, memory.PodRequests(pod)); diff != "" {
+			if diff := gocmp.Diff(test.want, memory.PodRequests(pod, topology.Rules{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

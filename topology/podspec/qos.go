@@ -23,12 +23,6 @@ func QOSClass(pod *v1.Pod) (class v1.PodQOSClass) {
 	return cmp.Or(class, v1.PodQOSBestEffort)
 }
 
-// MayOwn reports whether containers of the pod may get exclusive CPUs and memory: those of
-// Guaranteed pods may, except with pod-level resources (KEP-2837).
-func MayOwn(pod *v1.Pod) bool {
-	return !resourcehelper.IsPodLevelResourcesSet(pod) && QOSClass(pod) == v1.PodQOSGuaranteed
-}
-
 // qosOf returns the class of requests and limits.
 func qosOf(r v1.ResourceRequirements) (class v1.PodQOSClass) {
 	for _, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {

@@ -69,7 +69,7 @@ func (n *naive) lookedAhead(pod *v1.Pod, held map[string]naiveHeld) string {
 	}
 	for c, kind := range podspec.Containers(pod) {
 		h, before := held[c.Name], taken.Clone()
-		if h.cpus.Size() != cpumanager.Exclusive(pod, c) {
+		if h.cpus.Size() != cpumanager.Exclusive(pod, c, topology.Rules{}) {
 			return c.Name + " has other CPUs than it asks for"
 		}
 		if twice := take(h); twice != "" {

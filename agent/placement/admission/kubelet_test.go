@@ -156,7 +156,7 @@ func (w *naiveWork) container(c *v1.Container, gone bool) error {
 			counts[string(name)] = int(q.Value())
 		}
 	}
-	cpus := cpumanager.Exclusive(w.pod, c)
+	cpus := cpumanager.Exclusive(w.pod, c, topology.Rules{})
 	hint, err := w.align(counts, cpus)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (w *naiveWork) align(counts map[string]int, cpus int) (topology.Hint, error
 	case w.scope == topology.PodScope && w.hint != nil:
 		return *w.hint, nil
 	case w.scope == topology.PodScope:
-		counts, cpus = map[string]int{}, cpumanager.PodExclusive(w.pod)
+		counts, cpus = map[string]int{}, cpumanager.PodExclusive(w.pod, topology.Rules{})
 		for name := range w.inventory {
 			if most := w.most(name); most > 0 {
 				counts[name] = most

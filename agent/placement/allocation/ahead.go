@@ -70,7 +70,7 @@ func (d *draft) largestFirst() func(a, b int) int {
 		if k.size == nil {
 			continue
 		}
-		size := k.size(d.pod)
+		size := k.size(d.pod, d.view.Rules)
 		for at, a := range d.containers {
 			n, m := size(a.Container)
 			items[at], bytes[at] = append(items[at], n), append(bytes[at], m)
@@ -117,7 +117,7 @@ func (d *draft) learn(ahead *draft, refused *Rejection, err error) {
 	case ahead.plan.InWay != "":
 		d.plan.InWay = ahead.plan.InWay
 	case !ok || refused.Reason != ReasonTopology || again.Reason != ReasonTopology:
-	case d.containers[len(d.plan.Pod.Containers)].kind != podspec.Init:
+	case firstUnplaced(d).kind != podspec.Init:
 		d.plan.Decisions = slices.DeleteFunc(d.plan.Decisions, func(of Decision) bool {
 			return d.kindOf(of.Container) != podspec.Init
 		})
@@ -200,4 +200,12 @@ func (d *draft) viewOfInit(a claimant, own Container, lent []Container, near boo
 		p.confine(&v, a.Container, lent)
 	}
 	return v
+}
+
+// firstUnplaced returns the container at which a plan ends; there is one.
+func firstUnplaced(d *draft) claimant {
+	return d.containers[slices.IndexFunc(d.containers, func(a claimant) bool {
+		_, placed := d.plan.Pod.Containers[a.Name]
+		return !placed
+	})]
 }

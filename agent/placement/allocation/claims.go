@@ -40,7 +40,7 @@ var claimKind = kind{
 	name: "claims", since: 4, none: noCounts{}, provide: newClaims,
 	sum:   func(pods []Pod) total { return claimUIDsOf(pods) },
 	needs: func(pod *v1.Pod, c *v1.Container) bool { return len(wantedClaims(pod, c, nil)) > 0 },
-	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
+	size: func(pod *v1.Pod, _ topology.Rules) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) {
 			return uint64(len(wantedClaims(pod, c, nil))), 0
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cpumanager"
@@ -23,8 +24,8 @@ var noCPUs = CPUs(cpuset.New())
 var cpuKind = kind{
 	name: "cpus", since: 1, none: cpuCounts(nil), provide: newCPUs,
 	sum: func(pods []Pod) total { return CPUs(exclusiveOf(slices.Values(pods))) },
-	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
-		cpus := cpumanager.ExclusiveOf(pod)
+	size: func(pod *v1.Pod, rules topology.Rules) func(*v1.Container) (items, bytes uint64) {
+		cpus := cpumanager.ExclusiveOf(pod, rules)
 		return func(c *v1.Container) (items, bytes uint64) { return uint64(cpus(c)), 0 }
 	},
 	decode: func(raw []byte) (Holding, error) {
@@ -149,17 +150,24 @@ type exclusiveCPUs struct {
 	// partsOf returns what a container has by the agent's own driver; nil: there is no policy.
 	partsOf        func(*v1.Container) []part
 	free, reusable cpuset.CPUSet
-	given          []cpuset.CPUSet // to the pod's containers
+	given          []cpuset.CPUSet // to the pod and its containers
+	// whole is the pod's pool, once it is placed, of which slices then chooses parts.
+	whole  cpuset.CPUSet
+	slices *cpumanager.Static
+	// sharers are the containers that share what is left of the pool.
+	sharers sets.Set[string]
 }
 
 func newCPUs(d *draft) provider {
-	p := &exclusiveCPUs{draft: d, static: d.view.Pool(), reusable: cpuset.New()}
+	p := &exclusiveCPUs{draft: d, static: d.view.Pool(), reusable: cpuset.New(),
+		sharers: pooling{d}.sharers(cpumanager.SharesWithinPod)}
 	if p.static == nil {
 		p.askedOf = func(*v1.Container) int { return 0 }
 		p.countOf = p.askedOf
 	} else {
 		p.free = p.static.Free(d.view.Taken.CPUs())
-		exclusive := cpumanager.ExclusiveOf(d.pod)
+		p.slices = p.static.Slicing()
+		exclusive := cpumanager.ExclusiveOf(d.pod, d.view.Rules)
 		p.askedOf = func(c *v1.Container) int {
 			if d.view.byClaims(d.pod, c) {
 				return 0
@@ -169,6 +177,9 @@ func newCPUs(d *draft) provider {
 		p.partsOf = func(c *v1.Container) []part { return d.view.parts(d.pod, c) }
 		free := p.free // before any container is placed
 		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, p.askedOf(c)) }
+		if d.pools {
+			p.countOf = p.askedOf
+		}
 	}
 	return p
 }
@@ -195,6 +206,9 @@ const ResourceIsolated = podspec.AnnotationIsolated
 
 func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 	if c == nil {
+		if p.draft.pools {
+			return p.pool()
+		}
 		return cpuDemand{from: p, n: podspec.Peak(p.draft.pod, p.countOf)}, nil
 	}
 	d := cpuDemand{from: p, container: c.Name, asked: p.askedOf(c), n: p.countOf(c)}
@@ -206,10 +220,46 @@ func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 	return d, p.checkClaims(c)
 }
 
+// pool implements pooler.
+func (p *exclusiveCPUs) pool() (demand, error) {
+	d := cpuDemand{from: p}
+	if p.static == nil {
+		return d, nil
+	}
+	d.asked = cpumanager.Pool(p.draft.pod, p.draft.view.Rules)
+	d.n = p.static.Padded(p.static.Free(p.draft.view.Taken.CPUs()), d.asked)
+	if d.n == 0 {
+		return d, nil
+	}
+	return d, checkPool(p.draft.pod, map[v1.ResourceName]uint64{v1.ResourceCPU: uint64(d.asked)},
+		func(c *v1.Container) map[v1.ResourceName]uint64 {
+			if n := p.askedOf(c); n > 0 {
+				return map[v1.ResourceName]uint64{v1.ResourceCPU: uint64(n)}
+			}
+			return nil
+		})
+}
+
+// share implements pooler.
+func (p *exclusiveCPUs) share(c *v1.Container) Holding {
+	if p.whole.IsEmpty() || !p.sharers.Has(c.Name) {
+		return nil
+	}
+	return CPUs(p.free.Union(p.reusable))
+}
+
 func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
 	cpus := p.draft.plan.Pod.Containers[container].CPUs()
 	if p.static == nil || cpus.IsEmpty() {
 		return
+	}
+	switch {
+	case p.draft.pools && container == WholePod:
+		p.given = append(p.given, cpus)
+		p.whole, p.free, p.reusable = cpus, cpus, cpuset.New()
+		return
+	case p.sharers.Has(container):
+		return // it shares what is left
 	}
 	p.given = append(p.given, cpus)
 	p.free = p.free.Difference(cpus)
@@ -223,15 +273,15 @@ func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
 // confine leaves only the lent CPUs free, if there are enough.
 func (p *exclusiveCPUs) confine(v *View, c *v1.Container, lent []Container) {
 	cpus := cpusOf(lent)
-	if v.CPUs != nil && cpus.Size() >= cpumanager.Exclusive(p.draft.pod, c) {
+	if v.CPUs != nil && cpus.Size() >= cpumanager.Exclusive(p.draft.pod, c, v.Rules) {
 		v.Taken = v.Taken.With(CPUs(v.Machine.Online().Difference(cpus)))
 	}
 }
 
 // check returns an error if the plan leaves no CPUs for containers in the shared pool.
 func (p *exclusiveCPUs) check() error {
-	if p.static == nil || !p.free.IsEmpty() && !p.draft.view.Isolated ||
-		!p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod) {
+	if p.static == nil || !p.free.IsEmpty() && !p.draft.view.Isolated && !p.draft.pools ||
+		!p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod, p.draft.view.Rules) {
 		return nil
 	}
 	return p.static.CheckShared(p.draft.view.Taken.CPUs().Union(p.given...))
@@ -258,7 +308,7 @@ func cpusOf(containers []Container) (all cpuset.CPUSet) {
 // cpuDemand is a demand for n CPUs.
 type cpuDemand struct {
 	from      *exclusiveCPUs
-	container string // "": the pod
+	container string // WholePod: the pod
 	asked     int    // before n was padded
 	n         int
 	parts     []part // n by claims, where these say
@@ -268,23 +318,32 @@ func (d cpuDemand) lacks(held Container) []string {
 	if held.CPUs().Size() >= d.n {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d exclusive CPUs of container %s", d.n, d.container)}
+	return []string{fmt.Sprintf("%d exclusive CPUs of %s", d.n, whose(d.container))}
 }
 
 func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 	// Padding stays, although with other free cores there might be less of it.
 	cpus := own.CPUs()
-	if len(d.parts) > 0 {
-		if !d.fits(cpus) || !cpus.IsSubsetOf(d.from.free.Union(d.from.reusable)) {
-			return false
-		}
-	} else if d.from.static != nil && (cpus.Size() != d.from.static.Padded(cpus, d.asked) ||
-		!cpus.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
+	if d.from.static != nil && (!d.suits(cpus) || !cpus.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
 		return false
 	}
 	kept.set(CPUs(cpus))
 	return true
 }
+
+// suits reports whether these are as many CPUs as are requested, and where.
+func (d cpuDemand) suits(cpus cpuset.CPUSet) bool {
+	switch {
+	case len(d.parts) > 0:
+		return d.fits(cpus)
+	case d.inPool():
+		return cpus.Size() == d.n && cpus.IsSubsetOf(d.from.whole)
+	}
+	return cpus.Size() == d.from.static.Padded(cpus, d.asked)
+}
+
+// inPool reports whether a container gets the CPUs from its pod's pool.
+func (d cpuDemand) inPool() bool { return d.from.draft.pools && d.container != WholePod }
 
 func (d cpuDemand) offer(k fixed) offer {
 	if d.n == 0 || len(d.parts) > 0 { // where claims' devices are, the claims say
@@ -309,7 +368,11 @@ func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container)
 		return d.chooseParts(later, got)
 	}
 	free, reusable := d.from.left(later)
-	cpus, err := d.from.static.Choose(free, reusable, d.n, hint)
+	by := d.from.static
+	if d.inPool() {
+		by, hint = d.from.slices, topology.Hint{Any: true}
+	}
+	cpus, err := by.Choose(free, reusable, d.n, hint)
 	got.set(CPUs(cpus))
 	return err
 }
@@ -324,7 +387,7 @@ func (d cpuDemand) refusal(later []Container) error {
 	if err := d.from.static.CheckIsolated(free, reusable, d.n); err != nil {
 		return err
 	}
-	if d.container == "" {
+	if d.container == "" && !d.from.draft.pools {
 		for c := range podspec.Containers(d.from.draft.pod) {
 			if err := d.from.static.CheckAlignment(free, reusable, d.from.countOf(c)); err != nil {
 				return err

@@ -40,7 +40,7 @@ var deviceKind = kind{
 	releases:  releasesDevices,
 	releasing: func(o PendingRelease) total { return DeviceIDs{o.Resource: sets.New(o.IDs...)} },
 	decode:    decodeDevices,
-	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
+	size: func(pod *v1.Pod, _ topology.Rules) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) {
 			for _, r := range podspec.DeviceRequests(pod, c) {
 				items += uint64(r.Count)

@@ -30,6 +30,10 @@
 //     the claim, and the driver unprepares it once no pod holds it. kinds_test.go takes such a kind
 //     the whole way.
 //
+// A pod with pod-level resources may have a pool (pool.go). It holds that under a name of its own,
+// WholePod, beside its containers, which hold parts of it: so all that adds up, writes and compares
+// holdings has it too. Memory, which unlike CPUs would count twice, is added up by the pool alone.
+//
 // The kind hardware has no holdings: its total follows from devices and claims, so that hardware that
 // a driver and a device plugin both hand out has one owner.
 //

@@ -20,6 +20,7 @@ type draft struct {
 	plan   Plan // as far as it goes
 
 	providers  []provider
+	pools      bool           // the pod gets a pool, which is the first of the containers
 	containers []claimant     // in the order of their starts
 	podHint    *topology.Hint // set in pod scope, after the merge
 }
@@ -38,7 +39,11 @@ func newDraft(v View, pod *v1.Pod, advice Advice) *draft {
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, BootID: v.Own.BootID,
 		Containers: map[string]Container{},
 	}}}
+	d.pools = v.Pools(pod)
 	d.providers = providersOf(d)
+	if d.pools {
+		d.containers = append(d.containers, pooling{d}.claimant())
+	}
 	for c, kind := range podspec.Containers(pod) {
 		a := claimant{Container: c, kind: kind, resizes: v.Keep == KeepResized}
 		if a.demands, a.err = d.ask(c); a.resizes {
@@ -67,6 +72,7 @@ func (d *draft) placeAll() error {
 			return err
 		}
 	}
+	pooling{d}.shareRest()
 	return d.check()
 }
 
@@ -82,7 +88,7 @@ func (d *draft) check() error {
 
 func (d *draft) place(at int) error {
 	a := d.containers[at]
-	own := d.view.Own.Containers[a.Name]
+	own := pooling{d}.own(a)
 	if d.view.Keep == KeepAll && !own.IsEmpty() {
 		d.give(a, own)
 		return nil
@@ -92,7 +98,7 @@ func (d *draft) place(at int) error {
 	}
 	got, whole := a.keep(own)
 	if whole {
-		d.give(a, got)
+		d.settle(a, got)
 		return nil
 	}
 	switch d.view.Keep {
@@ -119,8 +125,17 @@ func (d *draft) place(at int) error {
 			return rejected(err)
 		}
 	}
-	d.give(a, got)
+	d.settle(a, got)
 	return nil
+}
+
+// settle gives the container its holdings. An init container shares what is left of the pod's pool when it
+// starts, the others what is left after all have their parts.
+func (d *draft) settle(a claimant, got Container) {
+	if a.kind == podspec.Init {
+		got = pooling{d}.share(a, got)
+	}
+	d.give(a, got)
 }
 
 // give assigns holdings to the container in the plan.

@@ -160,7 +160,7 @@ func TestWhatIsCounted(t *testing.T) {
 	asks := func(annotation string, containers ...string) string {
 		pod := podOfContainers(containers...)
 		pod.Annotations = map[string]string{annotation: "true"}
-		q := Requests(v.CPUs, pod)[v1.ResourceCPU]
+		q := Requests(v.CPUs, pod, topology.Rules{})[v1.ResourceCPU]
 		return q.String()
 	}
 	for _, c := range []struct{ got, want string }{

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // kinds lists what containers can hold, in the order of Container and of files. A new kind is a
@@ -23,7 +25,7 @@ type kind struct {
 	// for one that only says more of another kind.
 	provide func(*draft) provider
 	// size returns how much a container of the pod requests.
-	size   func(*v1.Pod) func(*v1.Container) (items, bytes uint64)
+	size   func(*v1.Pod, topology.Rules) func(*v1.Container) (items, bytes uint64)
 	decode func(raw []byte) (Holding, error)
 	// sum adds up what the pods hold. A pod may be listed twice, as recorded and as reserved.
 	sum func([]Pod) total

@@ -28,11 +28,15 @@ func (v View) Lacks(pod *v1.Pod) (out []string) {
 	return out
 }
 
-// lacks names what held does not have of the demands: devices, which are the first demand, come
-// last.
+// lacks names what held does not have of the demands. Devices, which are a container's first demand, come
+// last; a pod as a whole has none.
 func (a claimant) lacks(held Container) (out []string) {
+	first := 1
+	if a.Name == WholePod {
+		first = 0
+	}
 	for i := range a.demands {
-		out = append(out, a.demands[(i+1)%len(a.demands)].lacks(held)...)
+		out = append(out, a.demands[(i+first)%len(a.demands)].lacks(held)...)
 	}
 	return out
 }
@@ -41,7 +45,7 @@ func (a claimant) lacks(held Container) (out []string) {
 // init containers do not count: they end before, and have a quota of their own.
 func (p Pod) WhollyExclusive(pod *v1.Pod) bool {
 	for c, kind := range podspec.Containers(pod) {
-		if kind != podspec.Init && p.Containers[c.Name].CPUs().IsEmpty() {
+		if kind != podspec.Init && (p.Containers[c.Name].CPUs().IsEmpty() || p.SharesCPUs(pod, c)) {
 			return false
 		}
 	}

@@ -40,7 +40,7 @@ var licenseKind = kind{
 	name: "licenses", since: 5, none: licenseCounts{}, provide: newLicenses,
 	sum:   func(pods []Pod) total { return licensesOf(pods) },
 	needs: func(_ *v1.Pod, c *v1.Container) bool { return len(c.Env) > 0 },
-	size: func(*v1.Pod) func(*v1.Container) (items, bytes uint64) {
+	size: func(*v1.Pod, topology.Rules) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) { return uint64(len(c.Env)), 0 }
 	},
 	decode: func(raw []byte) (Holding, error) {

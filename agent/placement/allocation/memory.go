@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -21,8 +22,8 @@ type Memory []memory.Block
 var memoryKind = kind{
 	name: "memory", since: 2, none: memoryCounts(nil), provide: newMemory,
 	sum: func(pods []Pod) total { return Memory(append(memoryOf(pods), claimedMemory(pods)...)) },
-	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
-		of := memory.RequestsOf(pod)
+	size: func(pod *v1.Pod, rules topology.Rules) func(*v1.Container) (items, bytes uint64) {
+		of := memory.RequestsOf(pod, rules)
 		return func(c *v1.Container) (items, bytes uint64) { return 0, of(c)[v1.ResourceMemory] }
 	},
 	decode: func(raw []byte) (Holding, error) {
@@ -99,7 +100,11 @@ func memoryOf(pods []Pod) (out []memory.Block) {
 	}
 	seen := map[key][]memory.Block{}
 	for _, p := range pods {
+		pooled := len(p.Pool().Memory()) > 0
 		for name, c := range p.Containers {
+			if pooled && name != WholePod {
+				continue // it holds a part of the pool
+			}
 			blocks := c.Memory()
 			if at := (key{p.UID, name}); len(blocks) > 0 && !slices.Equal(seen[at], blocks) {
 				seen[at] = blocks
@@ -169,6 +174,10 @@ type ownMemory struct {
 	// whole are the blocks of init containers that were placed last and were lent nothing, before
 	// later containers take some over: see handOn.
 	whole map[string][]memory.Block
+	// ofPod is the pod's pool, once it is placed, and parts are those of sidecars and regular containers.
+	ofPod, parts []memory.Block
+	// sharers are the containers that share what is left of the pool.
+	sharers sets.Set[string]
 }
 
 type initBlocks struct {
@@ -179,13 +188,14 @@ type initBlocks struct {
 func newMemory(d *draft) provider {
 	p := &ownMemory{
 		draft: d, static: d.view.Memory, whole: map[string][]memory.Block{},
+		sharers: pooling{d}.sharers(memory.SharesWithinPod),
 	}
 	p.others = append(d.view.Taken.Memory(), p.ofClaims()...)
 	p.held = memory.Sum(p.others...)
 	if p.static == nil {
 		p.of = func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
 	} else {
-		p.of = memory.RequestsOf(d.pod)
+		p.of = memory.RequestsOf(d.pod, d.view.Rules)
 	}
 	return p
 }
@@ -197,7 +207,39 @@ func (p *ownMemory) ask(c *v1.Container) (demand, error) {
 	case p.static == nil:
 		return memoryDemand{from: p}, nil
 	}
-	return memoryDemand{p, "", memory.PodRequests(p.draft.pod)}, nil
+	return memoryDemand{p, WholePod, memory.PodRequests(p.draft.pod, p.draft.view.Rules)}, nil
+}
+
+// pool implements pooler.
+func (p *ownMemory) pool() (demand, error) {
+	all, _ := p.ask(nil)
+	return all, checkPool(p.draft.pod, all.(memoryDemand).bytes, p.of)
+}
+
+// share implements pooler.
+func (p *ownMemory) share(c *v1.Container) Holding {
+	if len(p.ofPod) == 0 || !p.sharers.Has(c.Name) {
+		return nil
+	}
+	var out Memory
+	for _, b := range p.ofPod {
+		if taken := sizeOf(p.parts, b.Resource); taken < b.Size {
+			b.Size -= taken
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// takeOfPool accounts for the pod's pool and its parts.
+func (p *ownMemory) takeOfPool(container string, kind podspec.Kind, chosen []memory.Block) {
+	if container == WholePod {
+		p.ofPod, p.held = chosen, memory.Sum(append(p.held, chosen...)...)
+		return
+	}
+	if kind != podspec.Init && !p.sharers.Has(container) {
+		p.parts = append(p.parts, chosen...)
+	}
 }
 
 // take also takes what the container takes over from the init containers' blocks in the plan.
@@ -205,6 +247,10 @@ func (p *ownMemory) take(container string, kind podspec.Kind) {
 	placed := p.draft.plan.Pod.Containers
 	chosen := placed[container].Memory()
 	if p.static == nil || len(chosen) == 0 {
+		return
+	}
+	if p.draft.pools {
+		p.takeOfPool(container, kind, chosen)
 		return
 	}
 	left := memory.Reuse(p.reusable(), chosen)
@@ -303,7 +349,7 @@ func BlocksOf(containers []Container) (out []memory.Block) {
 // memoryDemand is a demand for bytes by resource.
 type memoryDemand struct {
 	from      *ownMemory
-	container string // "": the pod
+	container string // WholePod: the pod
 	bytes     map[v1.ResourceName]uint64
 }
 
@@ -311,7 +357,7 @@ func (d memoryDemand) lacks(held Container) []string {
 	if len(held.Memory()) >= len(d.bytes) {
 		return nil
 	}
-	return []string{fmt.Sprintf("memory of container %s on nodes of its own", d.container)}
+	return []string{fmt.Sprintf("memory of %s on nodes of its own", whose(d.container))}
 }
 
 // keep keeps blocks that match the request and still have room. Later containers may have taken
@@ -325,6 +371,13 @@ func (d memoryDemand) keep(kind podspec.Kind, own Container, kept *Container) bo
 	blocks := slices.Clone(own.Memory())
 	if len(blocks) != len(d.bytes) {
 		return false
+	}
+	if d.inPool() {
+		if !slices.Equal(blocks, d.ofPool()) {
+			return false
+		}
+		kept.set(Memory(blocks))
+		return true
 	}
 	for i, b := range blocks {
 		size, ok := d.bytes[b.Resource]
@@ -347,6 +400,9 @@ func (d memoryDemand) offer(k fixed) offer {
 		return offer{}
 	}
 	kept := BlocksOf(k.own)
+	if len(d.from.ofPod) > 0 {
+		kept = d.from.ofPod
+	}
 	must := topology.NodeSet{}
 	held, reusable := d.from.left(k.later)
 	switch resizes := d.from.draft.view.Keep == KeepResized; {
@@ -383,9 +439,23 @@ func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Contain
 		return d.resize(later, hint, got)
 	case len(has) > 0:
 		return nil
+	case d.inPool():
+		got.set(Memory(d.ofPool()))
+		return nil
 	}
 	held, reusable := d.from.left(later)
 	blocks, err := d.from.static.Choose(held, reusable, d.bytes, hint)
 	got.set(Memory(blocks))
 	return err
+}
+
+// inPool reports whether a container gets the memory from its pod's pool.
+func (d memoryDemand) inPool() bool { return d.from.draft.pools && d.container != WholePod }
+
+// ofPool returns the container's part of the pool, which is placed.
+func (d memoryDemand) ofPool() []memory.Block {
+	if len(d.from.ofPod) == 0 {
+		return nil
+	}
+	return d.on(d.from.ofPod[0].Nodes)
 }

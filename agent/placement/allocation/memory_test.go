@@ -277,7 +277,7 @@ func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UI
 		if !counts {
 			continue
 		}
-		for name, size := range memory.PodRequests(pod) {
+		for name, size := range memory.PodRequests(pod, topology.Rules{}) {
 			if sum[name] < size {
 				t.Fatalf("pod %s needs %d of %s and holds %d", uid, size, name, sum[name])
 			}

@@ -37,7 +37,7 @@ func (v View) parts(pod *v1.Pod, c *v1.Container) (out []part) {
 // ExclusiveOf returns how many exclusive CPUs each container of the pod is to get: those of its claims
 // or, without claims for CPUs, those that it requests.
 func (v View) ExclusiveOf(pod *v1.Pod) func(*v1.Container) int {
-	requested := cpumanager.ExclusiveOf(pod)
+	requested := cpumanager.ExclusiveOf(pod, v.Rules)
 	return func(c *v1.Container) int {
 		if v.byClaims(pod, c) {
 			return countParts(v.parts(pod, c))

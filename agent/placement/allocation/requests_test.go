@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -33,7 +34,7 @@ func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 			t.Errorf("%s: the pod needs an assignment: %t", name, needs)
 		}
 		for _, want := range tc.want {
-			if got := Amount(pod, want.Resource); got != 2*want.Count {
+			if got := Amount(pod, want.Resource, topology.Rules{}); got != 2*want.Count {
 				t.Errorf("%s: the pod has %d of %s at once", name, got, want.Resource)
 			}
 		}

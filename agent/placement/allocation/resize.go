@@ -55,7 +55,8 @@ func (d *draft) before(container string) *v1.Container {
 // wants returns how many CPUs a container is to have that has these.
 func (d cpuDemand) wants(has cpuset.CPUSet) int {
 	before := d.from.draft.before(d.container)
-	if len(d.parts) > 0 || before == nil || cpumanager.Exclusive(d.from.draft.view.Before, before) == d.asked {
+	if len(d.parts) > 0 || before == nil ||
+		cpumanager.Exclusive(d.from.draft.view.Before, before, d.from.draft.view.Rules) == d.asked {
 		return has.Size()
 	}
 	return d.n
@@ -94,7 +95,7 @@ func (d memoryDemand) resized(kind podspec.Kind, got *Container) bool {
 	case kind == podspec.Init:
 		d.restore(got)
 		return true
-	case maps.Equal(memory.RequestsOf(d.from.draft.view.Before)(before), d.bytes):
+	case maps.Equal(memory.Requests(d.from.draft.view.Before, before, d.from.draft.view.Rules), d.bytes):
 		return true
 	case len(has) == 0 || len(d.bytes) == 0:
 		got.set(Memory(nil))

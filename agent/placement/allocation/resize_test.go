@@ -252,7 +252,8 @@ func resized(t *rapid.T, of *v1.Pod) *v1.Pod {
 
 // hasWhatItAsks checks the containers that run beside each other.
 func hasWhatItAsks(t *rapid.T, v View, pod *v1.Pod, held Pod) {
-	cpus, asked, seen := cpumanager.ExclusiveOf(pod), memory.RequestsOf(pod), cpuset.New()
+	cpus, asked := cpumanager.ExclusiveOf(pod, v.Rules), memory.RequestsOf(pod, v.Rules)
+	seen := cpuset.New()
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		has := held.Containers[c.Name]
 		if has.CPUs().Size() != cpus(&c) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -44,7 +45,7 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 // Shortages lists the counted resources that the node lacks for the pod. It leaves out devices of
 // plugins, which are placed one by one: unhealthy devices of running pods would count against the pod.
 func (r Room) Shortages(pod *v1.Pod) []nodestatus.Shortage {
-	requests := Requests(r.CPUs, pod)
+	requests := Requests(r.CPUs, pod, r.Rules)
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ resource.Quantity) bool {
 		return podspec.IsExtended(name) && !r.Counts(string(name))
 	})
@@ -74,7 +75,7 @@ func (r Room) Counted() v1.ResourceList {
 
 // Requests returns what counts as requested by the pod under this CPU policy (nil: none): isolated
 // CPUs do not count, CPUs that pad others to whole cores do.
-func Requests(node *cpumanager.Static, pod *v1.Pod) v1.ResourceList {
+func Requests(node *cpumanager.Static, pod *v1.Pod, rules topology.Rules) v1.ResourceList {
 	asked := podspec.CPURules(pod)
 	isolated := asked.Isolated && node != nil && node.Isolates()
 	if node == nil || !isolated && !asked.WholeCores {
@@ -82,28 +83,41 @@ func Requests(node *cpumanager.Static, pod *v1.Pod) v1.ResourceList {
 	}
 	static := node.For(asked)
 	all := static.Free(cpuset.New())
-	exclusive := cpumanager.ExclusiveOf(pod)
+	counts := func(n int) int {
+		if isolated {
+			return 0
+		}
+		return static.Padded(all, n)
+	}
+	exclusive := cpumanager.ExclusiveOf(pod, rules)
 	counted := pod.DeepCopy()
 	for c := range podspec.Containers(counted) {
-		n := exclusive(c)
-		if n == 0 {
-			continue
+		if n := exclusive(c); n > 0 {
+			c.Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(counts(n)), resource.DecimalSI)
 		}
-		if n = static.Padded(all, n); isolated {
-			n = 0
+	}
+	if whole := counted.Spec.Resources; whole != nil {
+		// What is requested of the pod as a whole includes what is exclusive.
+		asked := cpumanager.PodExclusive(pod, rules)
+		gets := counts(asked)
+		if cpumanager.Pool(pod, rules) == 0 {
+			gets = podspec.Peak(pod, func(c *v1.Container) int { return counts(exclusive(c)) })
 		}
-		c.Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+		if cpus, set := whole.Requests[v1.ResourceCPU]; set && asked != gets {
+			cpus.Add(*resource.NewQuantity(int64(gets-asked), resource.DecimalSI))
+			whole.Requests[v1.ResourceCPU] = cpus
+		}
 	}
 	return podspec.Requests(counted)
 }
 
 // Amount returns the pod's peak demand: exclusive CPUs (resource "cpu" or ResourceIsolated), bytes
 // of memory or huge pages, or devices.
-func Amount(pod *v1.Pod, name string) int {
+func Amount(pod *v1.Pod, name string, rules topology.Rules) int {
 	if name == string(v1.ResourceCPU) || name == ResourceIsolated {
-		return cpumanager.PodExclusive(pod)
+		return cpumanager.PodExclusive(pod, rules)
 	}
-	if bytes, ok := memory.PodRequests(pod)[v1.ResourceName(name)]; ok {
+	if bytes, ok := memory.PodRequests(pod, rules)[v1.ResourceName(name)]; ok {
 		return int(bytes)
 	}
 	return podspec.AllDevices(pod)[name]

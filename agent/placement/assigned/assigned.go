@@ -43,7 +43,7 @@ type Place struct {
 	// CPUs are the CPUs that the container may run on, in the kernel's list syntax; "" without a
 	// place.
 	CPUs string `json:"cpus"`
-	// Exclusive is set if the CPUs are exclusive.
+	// Exclusive is set if the CPUs are exclusive to the container, not if it shares them within its pod.
 	Exclusive bool `json:"exclusive"`
 	// Isolated is set if they are among the CPUs that the node keeps for pods that ask for them.
 	Isolated bool `json:"isolated,omitempty"`
@@ -85,13 +85,16 @@ func Rows(in Input) []Row {
 	rows := []Row{}
 	for _, pod := range slices.SortedFunc(slices.Values(in.Pods), podspec.Compare) {
 		statuses := podspec.ByContainer(&pod.Status)
+		held := in.Assigned.Pods[pod.UID]
 		for c := range podspec.Containers(pod) {
 			state := ptr.Deref(statuses[c.Name], v1.ContainerStatus{}).State
-			rows = append(rows, Row{
+			row := Row{
 				Key:   Key{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name},
 				State: stateOf(pod, state),
-				Place: in.place(in.Assigned.Pods[pod.UID].Containers[c.Name], state.Running != nil),
-			})
+				Place: in.place(held.Containers[c.Name], state.Running != nil),
+			}
+			row.Exclusive = row.Exclusive && !held.SharesCPUs(pod, c)
+			rows = append(rows, row)
 		}
 	}
 	return rows

@@ -79,8 +79,11 @@ func counted(name string, n int64) string {
 	return number(name, int(n))
 }
 
-// unplaced returns the first container without a place.
+// unplaced returns the first container without a place; "": the pod as a whole.
 func (r refusal) unplaced() string {
+	if _, placed := r.Plan.Pod.Containers[allocation.WholePod]; !placed && r.Room.Pools(r.Pod) {
+		return allocation.WholePod
+	}
 	for container := range podspec.Containers(r.Pod) {
 		if _, placed := r.Plan.Pod.Containers[container.Name]; !placed {
 			return container.Name
@@ -100,6 +103,7 @@ func (r refusal) refusedBy(err error) *Blocking {
 		threads   *cpumanager.SMTAlignmentError
 		pool      *cpumanager.EmptyPoolError
 		chosen    *allocation.ChosenError
+		ofPod     *allocation.EmptyPodPoolError
 	)
 	switch {
 	case errors.As(err, &chosen):
@@ -135,6 +139,8 @@ func (r refusal) refusedBy(err error) *Blocking {
 		b.Resource, b.Container = cpu, ""
 		b.Why = "no CPU would be left for containers that share CPUs, which " +
 			"strict-cpu-reservation keeps off the reserved ones"
+	case errors.As(err, &ofPod):
+		b.Resource, b.Container = string(ofPod.Resource), ""
 	case memory.Refused(err):
 		return r.refusedMemory(err)
 	}
@@ -179,7 +185,7 @@ func (r refusal) agree(offers ...topology.ResourceHints) bool {
 
 // alone says why a resource by itself has no place that the policy allows.
 func (r refusal) alone(d allocation.Decision, o topology.ResourceHints) string {
-	need := allocation.Amount(r.Pod, o.Resource)
+	need := allocation.Amount(r.Pod, o.Resource, r.Room.Rules)
 	for _, request := range r.tried.Requests {
 		if request.Container == d.Container {
 			need = request.count(o.Resource)

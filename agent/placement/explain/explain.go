@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
@@ -47,9 +48,16 @@ func (c Case) Explain() Record {
 
 // Attempt describes how the plan was made, without what would fit.
 func (c Case) Attempt() (a Attempt) {
-	exclusive, bytes := c.Room.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
+	pools := c.Room.Pools(c.Pod)
+	if pools {
+		whole := c.request(&v1.Container{Name: allocation.WholePod}, cpumanager.Pool(c.Pod, c.Room.Rules),
+			memory.PodRequests(c.Pod, c.Room.Rules), pools)
+		whole.Kind = "pod"
+		a.Requests = append(a.Requests, whole)
+	}
+	exclusive, bytes := c.Room.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod, c.Room.Rules)
 	for container, kind := range podspec.Containers(c.Pod) {
-		asked := c.request(container, exclusive(container), bytes(container))
+		asked := c.request(container, exclusive(container), bytes(container), pools)
 		asked.Kind = kind.String()
 		a.Requests = append(a.Requests, asked)
 	}
@@ -124,20 +132,15 @@ func (c Case) unforeseen() (out []string) {
 	return out
 }
 
-func (c Case) request(container *v1.Container, cpus int,
-	bytes map[v1.ResourceName]uint64) Request {
+// request describes what the container asks for. pools: it gets it of its pod's pool.
+func (c Case) request(container *v1.Container, cpus int, bytes map[v1.ResourceName]uint64,
+	pools bool) Request {
 	r := Request{Container: container.Name}
 	var got allocation.Container
 	if c.Err == nil {
 		got = c.Plan.Pod.Containers[container.Name]
 	}
-	if pool := c.Room.Pool(); cpus > 0 && pool != nil {
-		a := Amount{Resource: c.Room.CPUResource(), Count: cpus, Got: got.CPUs().String()}
-		if n := cmp.Or(got.CPUs().Size(), pool.Padded(pool.Free(c.Room.Taken.CPUs()), cpus)); n > cpus {
-			a.PaddedTo = n
-		}
-		r.Resources = append(r.Resources, a)
-	}
+	c.cpuRequest(&r, cpus, got, pools)
 	for _, d := range podspec.DeviceRequests(c.Pod, container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
 		switch {
@@ -156,6 +159,24 @@ func (c Case) request(container *v1.Container, cpus int,
 	c.memoryRequest(&r, bytes, got)
 	r.Claims = claimsOf(container, got)
 	return r
+}
+
+// cpuRequest appends the exclusive CPUs that are asked for, or names those that the container shares within
+// its pod.
+func (c Case) cpuRequest(r *Request, cpus int, got allocation.Container, pools bool) {
+	policy := c.Room.Pool()
+	switch {
+	case policy == nil:
+	case cpus > 0:
+		a := Amount{Resource: c.Room.CPUResource(), Count: cpus, Got: got.CPUs().String()}
+		n := cmp.Or(got.CPUs().Size(), policy.Padded(policy.Free(c.Room.Taken.CPUs()), cpus))
+		if n > cpus && (r.Container == allocation.WholePod || !pools) {
+			a.PaddedTo = n
+		}
+		r.Resources = append(r.Resources, a)
+	case pools:
+		r.Shares = strings.TrimSpace("CPUs " + got.CPUs().String())
+	}
 }
 
 // claimsOf describes the resource claims of a container, with their devices once it is placed.

@@ -166,9 +166,23 @@ func situations() map[string]situation {
 		"whole-cores-none-whole": {policy: topology.None,
 			change: both(taking("1-6"), isolating("", topology.CPURules{WholeCores: true})),
 			pod:    asking("main cpu=3", podspec.AnnotationWholeCores)},
+		"pool-admitted": {policy: single, change: withMemory(pooling),
+			pod: pooled("cpu=4 memory=4Gi", "init!", "main cpu=2 memory=1Gi gpu=1", "log")},
+		"pool-all-taken": {policy: single, change: withMemory(pooling),
+			pod: pooled("cpu=2 memory=4Gi", "main cpu=2 memory=1Gi", "log")},
+		"pool-beyond-a-node": {policy: single, change: withMemory(pooling),
+			pod: pooled("cpu=9 memory=4Gi", "main cpu=2 memory=1Gi", "log")},
 		"cpus-none-left": {policy: topology.None, change: taking("1-15"),
 			pod: pod("main cpu=2")},
 	}
+}
+
+// pooling has pods with pod-level resources get pools.
+func pooling(r *allocation.Room) { r.PodLevel, r.Scope = true, topology.PodScope }
+
+func pooled(resources string, containers ...string) *v1.Pod {
+	return podtest.New("app", podtest.UID("uid"), podtest.Containers(containers...),
+		podtest.Resources(resources))
 }
 
 // isolating isolates CPUs and applies rules.

@@ -207,8 +207,11 @@ type target struct {
 }
 
 func (t target) change(n int) string {
-	return fmt.Sprintf("container %s with %s instead of %s", t.container, amount(t.resource, n),
-		number(t.resource, t.count))
+	whose := "container " + t.container
+	if t.container == allocation.WholePod {
+		whose = "the pod"
+	}
+	return fmt.Sprintf("%s with %s instead of %s", whose, amount(t.resource, n), number(t.resource, t.count))
 }
 
 // targets lists the pod's requests, starting with the blocking ones.
@@ -290,21 +293,22 @@ func (s *search) both(targets []target) (string, bool) {
 	return "", false
 }
 
-// with returns the pod with another count in one container.
+// with returns the pod with another count in one container, or as a whole.
 func with(pod *v1.Pod, t target, n int) *v1.Pod {
 	out := pod.DeepCopy()
-	for c := range podspec.Containers(out) {
-		if c.Name != t.container {
-			continue
-		}
-		for _, list := range []v1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
-			name := v1.ResourceName(t.resource)
-			if isCPU(t.resource) {
-				name = v1.ResourceCPU
-			}
-			if _, ok := list[name]; ok {
-				list[name] = quantity(t.resource, n)
-			}
+	var of v1.ResourceRequirements
+	if c, _ := podspec.Find(out, t.container); c != nil {
+		of = c.Resources
+	} else if out.Spec.Resources != nil {
+		of = *out.Spec.Resources
+	}
+	name := v1.ResourceName(t.resource)
+	if isCPU(t.resource) {
+		name = v1.ResourceCPU
+	}
+	for _, list := range []v1.ResourceList{of.Limits, of.Requests} {
+		if _, ok := list[name]; ok {
+			list[name] = quantity(t.resource, n)
 		}
 	}
 	return out

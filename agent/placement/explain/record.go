@@ -99,11 +99,13 @@ type Verdict struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Request holds what one container asks for of assigned resources.
+// Request holds what one container, or the pod as a whole, asks for of assigned resources.
 type Request struct {
 	Container string `json:"container"`
-	// Kind is init, sidecar or regular.
-	Kind      string   `json:"kind"`
+	// Kind is init, sidecar or regular; pod, without a container, for what the pod asks for as a whole.
+	Kind string `json:"kind"`
+	// Shares says which CPUs it shares with others of its pod; "": none.
+	Shares    string   `json:"shares,omitempty"`
 	Resources []Amount `json:"resources,omitempty"`
 	// Claims are its resource claims, with the devices that are allocated.
 	Claims []string `json:"claims,omitempty"`

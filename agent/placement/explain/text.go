@@ -159,14 +159,17 @@ func (b *Blocking) String() string {
 }
 
 func (r Request) String() string {
-	name := r.Container
-	if r.Kind != "regular" {
+	name := cmp.Or(r.Container, "the pod as a whole")
+	if r.Kind != "regular" && r.Container != "" {
 		name += " (" + r.Kind + ")"
 	}
-	if len(r.Resources)+len(r.Claims) == 0 {
+	if len(r.Resources)+len(r.Claims) == 0 && r.Shares == "" {
 		return name + ": nothing of its own; it runs on the CPUs that are shared"
 	}
 	var parts []string
+	if r.Shares != "" {
+		parts = append(parts, r.Shares+" together with others of the pod")
+	}
 	for _, a := range r.Resources {
 		text := amount(a.Resource, a.Count)
 		if a.PaddedTo > 0 {

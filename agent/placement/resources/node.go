@@ -118,7 +118,7 @@ func (n *Node) Pod(pod *v1.Pod) cgroups.Resources {
 type place struct {
 	cpus      cpus
 	mems      topology.NodeSet
-	exclusive bool // the CPUs are
+	exclusive bool // the CPUs are, to the container or to its pod
 	// within: a driver of resource claims may have confined the container to some of the CPUs.
 	within bool
 	// alone is set if the container has as many exclusive CPUs as it asked for, and not more: no
@@ -129,7 +129,8 @@ type place struct {
 // place returns where a container is to run. has is what an existing container has, nil for one
 // that is about to be created. The spec is nil while no source has named the pod.
 //
-// Under the static policy a container has its exclusive CPUs or the shared pool. Under the policy
+// Under the static policy a container has its exclusive CPUs, those that it shares within its pod, or the
+// shared pool. Under the policy
 // none an existing container that got a set under another policy gets all CPUs.
 func (n *Node) place(uid types.UID, name string, spec *v1.Pod, has *cri.Applied) place {
 	held := n.state.Pods[uid].Containers[name]
@@ -145,10 +146,20 @@ func (n *Node) place(uid types.UID, name string, spec *v1.Pod, has *cri.Applied)
 		at.exclusive = true
 		if spec != nil {
 			asked := cpumanager.Unpadded(spec, name)
-			at.alone = asked == 0 || asked >= own.Size()
+			at.alone = (asked == 0 || asked >= own.Size()) && !n.sharesWithinPod(spec, name)
 		}
 	}
 	return at
+}
+
+// sharesWithinPod reports whether the container shares its CPUs with others of its pod.
+func (n *Node) sharesWithinPod(pod *v1.Pod, name string) bool {
+	held := n.state.Pods[pod.UID]
+	if held.Pool().IsEmpty() {
+		return false
+	}
+	c, _ := podspec.Find(pod, name)
+	return c != nil && held.SharesCPUs(pod, c)
 }
 
 // byClaims returns the CPUs of a container without exclusive ones: those that drivers hand out by its

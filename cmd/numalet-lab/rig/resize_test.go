@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/topology"
 )
 
 const elastic = `
@@ -141,7 +142,7 @@ func (c *sumOfResizes) follow(d Decision) error {
 	a := c.stream.Arrivals[d.Arrival]
 	switch d.Kind {
 	case Admitted:
-		c.has[d.Arrival] = allocation.Requests(nil, c.stream.Shapes[a.Shape].Pod)
+		c.has[d.Arrival] = allocation.Requests(nil, c.stream.Shapes[a.Shape].Pod, topology.Rules{})
 		for _, r := range a.Resizes { // without a wait, the pod was admitted when it came
 			c.asked += count(a.At+r.After <= c.stream.end())
 		}
@@ -152,7 +153,7 @@ func (c *sumOfResizes) follow(d Decision) error {
 				to = r
 			}
 		}
-		c.has[d.Arrival] = allocation.Requests(nil, c.stream.Sizes[to.Size].Pod)
+		c.has[d.Arrival] = allocation.Requests(nil, c.stream.Sizes[to.Size].Pod, topology.Rules{})
 	case Left:
 		delete(c.has, d.Arrival)
 	}

@@ -210,7 +210,7 @@ func fewestCPUs(shapes []Shape, resource string) int {
 			if q.IsZero() && !s.claims(c, resource) {
 				continue
 			}
-			if n := cpumanager.Exclusive(s.Pod, c); fewest < 0 || n < fewest {
+			if n := cpumanager.Exclusive(s.Pod, c, topology.Rules{}); fewest < 0 || n < fewest {
 				fewest = n
 			}
 		}

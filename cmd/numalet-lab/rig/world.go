@@ -51,8 +51,9 @@ func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 	out := make([]*lot, len(shapes))
 	for i, s := range shapes {
 		out[i] = &lot{
-			Shape: s, requests: allocation.Requests(node, s.Pod), shares: cpumanager.Shares(s.Pod),
-			picks: picksOf(s.Claims),
+			Shape: s, requests: allocation.Requests(node, s.Pod, topology.Rules{}),
+			shares: cpumanager.Shares(s.Pod, topology.Rules{}),
+			picks:  picksOf(s.Claims),
 		}
 	}
 	return out
@@ -180,7 +181,7 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Container) error {
 	if w.room.CPUs != nil && !w.asAsked(pod, c, got.CPUs()) {
 		return fmt.Errorf("it got %d CPUs and asked for %d", got.CPUs().Size(),
-			cpumanager.Exclusive(pod, c))
+			cpumanager.Exclusive(pod, c, w.room.Rules))
 	}
 	if err := w.checkBlocks(pod, c, got.Memory()); err != nil {
 		return err
@@ -208,7 +209,7 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 // asAsked reports whether the container got the number of CPUs it asked for, rounded up to whole
 // cores if the pod wants these.
 func (w *world) asAsked(pod *v1.Pod, c *v1.Container, got cpuset.CPUSet) bool {
-	asked, rules := cpumanager.Exclusive(pod, c), podspec.CPURules(pod)
+	asked, rules := cpumanager.Exclusive(pod, c, w.room.Rules), podspec.CPURules(pod)
 	if asked == 0 || !rules.WholeCores {
 		return got.Size() == asked
 	}
@@ -220,7 +221,7 @@ func (w *world) asAsked(pod *v1.Pod, c *v1.Container, got cpuset.CPUSet) bool {
 func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) error {
 	left := map[v1.ResourceName]uint64{}
 	if w.room.Memory != nil {
-		maps.Copy(left, memory.Requests(pod, c))
+		maps.Copy(left, memory.Requests(pod, c, w.room.Rules))
 	}
 	for _, b := range got {
 		if b.Size > left[b.Resource] {

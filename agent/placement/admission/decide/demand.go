@@ -36,12 +36,14 @@ type Demand struct {
 // DemandOf returns the pod's demand on a node with this static CPU policy (nil: it has none) and these rules.
 func DemandOf(pod *v1.Pod, node *cpumanager.Static, rules topology.Rules) Demand {
 	d := Demand{
-		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
+		Pod:   pod,
 		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
 		Rank: podspec.RankOf(pod), Static: podspec.IsStatic(pod), HasClaims: claim.Any(pod),
 		Devices: podspec.DeviceResources(pod),
 	}
-	exclusive := cpumanager.ExclusiveOf(pod)
+	d.Rules, d.RulesErr = podspec.Rules(pod, rules)
+	d.Requests, d.Shares = allocation.Requests(node, pod, d.Rules), cpumanager.Shares(pod, d.Rules)
+	exclusive := cpumanager.ExclusiveOf(pod, d.Rules)
 	d.Least[string(v1.ResourceCPU)] = podspec.Peak(pod, func(c *v1.Container) int {
 		if len(c.Resources.Claims) > 0 {
 			return 0 // its claims may have the CPUs
@@ -49,7 +51,6 @@ func DemandOf(pod *v1.Pod, node *cpumanager.Static, rules topology.Rules) Demand
 		return exclusive(c)
 	})
 	d.Chosen, d.ChosenErr = podspec.ChosenDevices(pod, rules.Choosers)
-	d.Rules, d.RulesErr = podspec.Rules(pod, rules)
 	return d
 }
 

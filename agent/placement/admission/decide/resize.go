@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/allocation"
@@ -71,6 +72,9 @@ func (s *Snapshot) Resize(r *Request, wants *Demand) Resizing {
 			return *no
 		}
 	}
+	if no := ofPool(r, wants); no != nil {
+		return *no
+	}
 	z := resizing{
 		Snapshot: s, Request: r, wants: wants, grows: Growth(r.Requests, wants.Requests),
 		before: allocation.AddRequests(s.Ahead, s.Growth),
@@ -92,6 +96,46 @@ func (s *Snapshot) Resize(r *Request, wants *Demand) Resizing {
 		d.Victims, d.Expected = z.preempt()
 	}
 	return d
+}
+
+// rulePool is the rule that a pod's pool, and what containers have of it, stay as they are.
+const rulePool = "pod_level_pool"
+
+// ofPool returns why a pod with a pool is not resized; nil: it has none, or other resources are changed. The
+// kubelet's managers leave a pool as it is too.
+func ofPool(r *Request, wants *Demand) *Resizing {
+	pool := r.Own.Pool()
+	for _, one := range []struct {
+		pooled  bool
+		name    v1.ResourceName
+		message string
+	}{
+		{!pool.CPUs().IsEmpty(), v1.ResourceCPU,
+			`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`},
+		{len(pool.Memory()) > 0, v1.ResourceMemory,
+			`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`},
+	} {
+		if one.pooled && !sameAmounts(r.Pod, wants.Pod, one.name) {
+			return Infeasible(rulePool, one.message+", which gave CPUs or memory to the pod as a whole")
+		}
+	}
+	return nil
+}
+
+// sameAmounts reports whether both, and their containers, request and limit the same amount.
+func sameAmounts(a, b *v1.Pod, name v1.ResourceName) bool {
+	same := func(a, b v1.ResourceRequirements) bool {
+		request, limit := a.Requests[name], a.Limits[name]
+		return request.Cmp(b.Requests[name]) == 0 && limit.Cmp(b.Limits[name]) == 0
+	}
+	before, after := podspec.ResourcesOf(a), podspec.ResourcesOf(b)
+	for container, has := range before.Containers {
+		if !same(has, after.Containers[container]) {
+			return false
+		}
+	}
+	none := v1.ResourceRequirements{}
+	return same(ptr.Deref(before.Pod, none), ptr.Deref(after.Pod, none))
 }
 
 // ruleMachine is the rule that forbids what the machine could not give the pod if no other ran.
@@ -187,7 +231,8 @@ func (z *resizing) exclusive() bool {
 			return true
 		}
 	}
-	return (z.Hardware.CPUs != nil || z.Hardware.Memory != nil) && podspec.MayOwn(z.wants.Pod)
+	return (z.Hardware.CPUs != nil || z.Hardware.Memory != nil) &&
+		podspec.OwnOf(z.wants.Pod, z.wants.Rules) != podspec.OwnNothing
 }
 
 // changed returns what the pod holds by the plan; nil: what it has.

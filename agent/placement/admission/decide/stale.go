@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -28,7 +29,7 @@ func (d *Decision) Stale() Stale {
 		return 0
 	case d.Kind == Checked:
 		return d.stale
-	case d.Kind == Planned && mayHaveGrown(d.Pod, d.Case.Err):
+	case d.Kind == Planned && mayHaveGrown(d.Pod, d.Case.Room.Rules, d.Case.Err):
 		return StaleMachine
 	default:
 		return 0
@@ -37,13 +38,13 @@ func (d *Decision) Stale() Stale {
 
 // mayHaveGrown reports whether the pod lacks memory or huge pages, which an administrator can turn
 // into each other.
-func mayHaveGrown(pod *v1.Pod, err error) bool {
+func mayHaveGrown(pod *v1.Pod, rules topology.Rules, err error) bool {
 	r, ok := errors.AsType[*allocation.Rejection](err)
 	if !ok {
 		return false
 	}
 	if r.Reason == allocation.ReasonTopology {
-		return len(memory.PodRequests(pod)) > 0
+		return len(memory.PodRequests(pod, rules)) > 0
 	}
 	return memory.Refused(r) || r.Short == v1.ResourceMemory ||
 		strings.HasPrefix(string(r.Short), v1.ResourceHugePagesPrefix)

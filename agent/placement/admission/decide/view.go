@@ -78,6 +78,9 @@ func (v View) Sound(pod *v1.Pod, p allocation.Pod) bool {
 		return true
 	}
 	cpus := v.Hardware.CPUs.For(podspec.CPURules(pod))
+	if pool := p.Pool().CPUs(); !pool.IsEmpty() {
+		return cpus.Whole(pool) // containers may split cores within it
+	}
 	for _, c := range p.Containers {
 		if !cpus.Whole(c.CPUs()) {
 			return false

@@ -47,7 +47,7 @@ func checkCPUs(a decide.Attempt, asked topology.CPURules) error {
 	case asked.Isolated && !a.CPUs.Isolates():
 		return fmt.Errorf("annotation %s: this node keeps no CPUs isolated; choose another one, or "+
 			"set --isolated-cpus", annotation)
-	case cpumanager.PodExclusive(a.Pod) == 0:
+	case cpumanager.PodExclusive(a.Pod, a.Rules) == 0:
 		return fmt.Errorf("annotation %s: no container of the pod asks for CPUs of its own; let "+
 			"limits equal requests for CPU and memory in every container, and one ask for a whole "+
 			"number of CPUs", annotation)
