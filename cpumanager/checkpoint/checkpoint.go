@@ -39,8 +39,7 @@ type State struct {
 	Default cpuset.CPUSet
 	// Entries holds the CPUs of containers, by pod UID and container name.
 	Entries map[string]map[string]cpuset.CPUSet
-	// PodEntries holds CPUs that belong to a pod as a whole, by pod UID. Encode does not write
-	// them.
+	// PodEntries holds CPUs that belong to a pod as a whole, by pod UID; containers have parts of them.
 	PodEntries map[string]cpuset.CPUSet
 	// Baselines holds the CPUs that containers started with, if any has others since; nil: all have what they
 	// started with.
@@ -53,7 +52,7 @@ type fields struct {
 	Default    string              `json:"defaultCpuSet"`
 	Entries    entries             `json:"entries,omitempty"`
 	PodEntries map[string]podEntry `json:"podEntries,omitempty"`
-	// Baselines are in data only.
+	// Baselines are in data only, and where there is data so are PodEntries.
 	Baselines map[string]map[string]baseline `json:"baselines,omitempty"`
 }
 
@@ -87,6 +86,12 @@ func Encode(s State) ([]byte, error) {
 		for name, cpus := range containers {
 			put(&whole.Baselines, uid, name, baseline{cpus.String()})
 		}
+	}
+	for uid, cpus := range s.PodEntries {
+		if whole.PodEntries == nil {
+			whole.PodEntries = map[string]podEntry{}
+		}
+		whole.PodEntries[uid] = podEntry{cpus.String()}
 	}
 	data, err := json.Marshal(whole)
 	if err != nil {

@@ -133,6 +133,9 @@ func TestPodEntriesOfVersion4(t *testing.T) {
 		state.Entries["u"]["c"].String() != "1" {
 		t.Errorf("%+v, %v", state, err)
 	}
+	if again, err := Encode(state); err != nil || string(again) != text {
+		t.Errorf("encoded again: %s, %v\nwant %s", again, err, text)
+	}
 	_, err = Decode([]byte(strings.Replace(text, `"data"`, `"date"`, 1)))
 	if !errors.Is(err, ErrCorrupt) {
 		t.Errorf("without data: %v, want %v", err, ErrCorrupt)

@@ -2,9 +2,7 @@ package handover
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"k8s.io/utils/cpuset"
@@ -32,7 +30,8 @@ func exportCPUs(d dirs, state allocation.State, n Node) error {
 	if n.CPUs != nil {
 		out = cpucheckpoint.State{
 			Policy: "static", Default: n.CPUs.KubeletDefault(state.CPUs()),
-			Entries: holdings(state, exclusive), Baselines: baselines(state),
+			Entries: holdings(state, exclusive), PodEntries: pools(state, exclusive),
+			Baselines: baselines(state),
 		}
 	}
 	content, err := cpucheckpoint.Encode(out)
@@ -56,16 +55,18 @@ func baselines(state allocation.State) map[string]map[string]cpuset.CPUSet {
 	return out
 }
 
-// giveCPUs adds the CPUs that the kubelet gave to containers. All other containers share the CPUs
-// that it gave to the pod as a whole.
+// giveCPUs adds the CPUs that the kubelet gave to the pod as a whole, and to containers: those that share
+// what is left of the pod's have entries too.
 func (k Kubelet) giveCPUs(n Node, observed cri.Pod, out map[string]allocation.Container) error {
 	if n.CPUs == nil {
 		return nil // policy none has no exclusive CPUs
 	}
 	uid := string(observed.UID)
-	left := k.CPUs.PodEntries[uid]
-	if absent := left.Difference(n.Online); !absent.IsEmpty() {
-		return fmt.Errorf("the kubelet gave CPUs %s to the pod, %s are not online", left, absent)
+	if pool := k.CPUs.PodEntries[uid]; !pool.IsEmpty() {
+		if absent := pool.Difference(n.Online); !absent.IsEmpty() {
+			return fmt.Errorf("the kubelet gave CPUs %s to the pod, %s are not online", pool, absent)
+		}
+		out[allocation.WholePod] = out[allocation.WholePod].With(allocation.CPUs(pool))
 	}
 	for name, cpus := range k.CPUs.Entries[uid] {
 		if absent := cpus.Difference(n.Online); !absent.IsEmpty() {
@@ -75,12 +76,6 @@ func (k Kubelet) giveCPUs(n Node, observed cri.Pod, out map[string]allocation.Co
 		out[name] = out[name].With(allocation.CPUs(cpus))
 		if started, is := k.CPUs.Baselines[uid][name]; is {
 			out[name] = out[name].WithAdded(cpus.Difference(started))
-		}
-		left = left.Difference(cpus)
-	}
-	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
-		if c := out[name]; c.CPUs().IsEmpty() && !left.IsEmpty() {
-			out[name] = c.With(allocation.CPUs(left))
 		}
 	}
 	return nil

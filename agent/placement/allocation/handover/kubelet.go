@@ -67,8 +67,7 @@ func ReadKubelet(root, deviceDir string, now time.Time) (k Kubelet, err error) {
 	return k, err
 }
 
-// On returns the account of the kubelet's files on a node. All containers without holdings of their own
-// share what the kubelet gave to the pod as a whole; no other pod gets it until the pod ends.
+// On returns the account of the kubelet's files on a node.
 func (k Kubelet) On(n Node) Account {
 	return func(observed cri.Pod) (map[string]allocation.Container, error) {
 		out := map[string]allocation.Container{}
@@ -108,13 +107,24 @@ func holdings[T any](state allocation.State, of func(allocation.Container) (T, b
 	for uid, pod := range state.Pods {
 		for name, c := range pod.Containers {
 			one, has := of(c)
-			if !has {
+			if !has || name == allocation.WholePod {
 				continue
 			}
 			if out[string(uid)] == nil {
 				out[string(uid)] = map[string]T{}
 			}
 			out[string(uid)][name] = one
+		}
+	}
+	return out
+}
+
+// pools collects what of returns of what pods have as a whole, by pod.
+func pools[T any](state allocation.State, of func(allocation.Container) (T, bool)) map[string]T {
+	out := map[string]T{}
+	for uid, pod := range state.Pods {
+		if one, has := of(pod.Pool()); has {
+			out[string(uid)] = one
 		}
 	}
 	return out

@@ -18,6 +18,7 @@ import (
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -133,7 +134,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		"CPUs and memory of a pod as a whole": {
 			kubelet: Kubelet{
 				CPUs: cpucheckpoint.State{
-					Entries:    cpus("a", "2-3"),
+					Entries: map[string]map[string]cpuset.CPUSet{
+						"a": {"main": cpuset.New(2, 3), "other": cpuset.New(4, 5)}},
 					PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2, 3, 4, 5)},
 				},
 				Memory: memorystate.Contents{
@@ -150,9 +152,9 @@ func TestTakeOverFromKubelet(t *testing.T) {
 			pods: []cri.Pod{ofThree},
 			want: []allocation.Change{{Put: allocation.Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
 				Containers: map[string]allocation.Container{
-					"main":  {allocation.CPUs(cpuset.New(2, 3)), allocation.Memory(onNode(0, 3))},
-					"next":  {allocation.CPUs(cpuset.New(4, 5)), allocation.Memory(onNode(0, 7))},
-					"other": {allocation.CPUs(cpuset.New(4, 5)), allocation.Memory(onNode(0, 0))},
+					allocation.WholePod: {allocation.CPUs(cpuset.New(2, 3, 4, 5)), allocation.Memory(onNode(0, 10))},
+					"main":              {allocation.CPUs(cpuset.New(2, 3)), allocation.Memory(onNode(0, 3))},
+					"other":             {allocation.CPUs(cpuset.New(4, 5))},
 				}}}},
 		},
 		"CPUs of a pod as a whole that are not there": {
@@ -422,5 +424,90 @@ func TestExportWithIsolatedCPUs(t *testing.T) {
 	}
 	if static.Shared(state.CPUs()).Contains(3) {
 		t.Errorf("here containers share %s", static.Shared(state.CPUs()))
+	}
+}
+
+// pooled is a pod with a pool, of which one container has a part and two share the rest.
+func pooled() allocation.Pod {
+	part := func(size uint64, cpus ...int) allocation.Container {
+		return allocation.Container{allocation.CPUs(cpuset.New(cpus...)), allocation.Memory{
+			{Nodes: topology.NewNodeSet(1), Resource: "memory", Size: size}}}
+	}
+	return allocation.Pod{UID: "p", Namespace: "default", Name: "p", BootID: "boot-1",
+		Containers: map[string]allocation.Container{
+			allocation.WholePod: part(4<<30, 4, 5, 6, 7),
+			"main":              part(1<<30, 4, 5), "log": part(3<<30, 6), "web": part(3<<30, 6),
+		}}
+}
+
+// TestPoolIsTakenOver: what a pod has as a whole goes to the kubelet's files and comes back; its memory
+// counts once.
+func TestPoolIsTakenOver(t *testing.T) {
+	machine := topologytest.Fixture(t, "playground")
+	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserving, err := memory.New(machine, memory.Amounts{0: {"memory": 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := Node{Online: machine.Online(), Nodes: machine.NodeSet(), CPUs: static, Memory: reserving}
+	dir := t.TempDir()
+	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": pooled()}}
+	if err := Export(dir, dir, state, n); err != nil {
+		t.Fatal(err)
+	}
+	kubelet, err := ReadKubelet(dir, dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kubelet.CPUs; got.PodEntries["p"].String() != "4-7" || len(got.Entries["p"]) != 3 ||
+		!got.Default.Equals(machine.Online().Difference(cpuset.New(4, 5, 6, 7))) {
+		t.Errorf("exported %+v", got)
+	}
+	if got := kubelet.Memory; len(got.PodEntries["p"].MemoryBlocks) != 1 || len(got.Entries["p"]) != 3 ||
+		got.MachineState[1].NumberOfAssignments != 1 || got.MachineState[1].MemoryMap["memory"].Reserved != 4<<30 {
+		t.Errorf("exported %+v", got)
+	}
+	got, err := Rebuild(allocation.State{}, []cri.Pod{started("p")}, "boot-1", nil, kubelet.On(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]allocation.Change{{Put: pooled()}}, got, allocationtest.Same); diff != "" {
+		t.Errorf("taken over (-want +got):\n%s", diff)
+	}
+}
+
+// TestPoolAfterALoss: a lost state is rebuilt from the annotations of the containers, and the sandbox's says
+// what the pod has as a whole.
+func TestPoolAfterALoss(t *testing.T) {
+	has := pooled()
+	pod := podtest.New("p", podtest.Containers("main", "log", "web"))
+	text, err := DescribePod(pod, has)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := started("p")
+	runs.Sandboxes[0].Annotations = map[string]string{Annotation: text}
+	runs.Containers = nil
+	for _, name := range []string{"main", "log"} { // web is not created yet
+		of, err := Describe(name, has.Containers[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs.Containers = append(runs.Containers, cri.Container{
+			Name: name, State: cri.ContainerRunning, Annotations: map[string]string{Annotation: of}})
+	}
+	got, err := Rebuild(allocation.State{}, []cri.Pod{runs}, "boot-1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]allocation.Change{{Put: has}}, got, allocationtest.Same); diff != "" {
+		t.Errorf("rebuilt (-want +got):\n%s", diff)
+	}
+	known := allocation.State{Pods: map[types.UID]allocation.Pod{"p": has}}
+	if got, err := Rebuild(known, []cri.Pod{runs}, "boot-1", nil); err != nil || len(got) > 0 {
+		t.Errorf("of a state that is right changes %v, %v", got, err)
 	}
 }

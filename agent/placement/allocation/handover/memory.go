@@ -38,6 +38,7 @@ func exportMemory(d dirs, state allocation.State, n Node) error {
 			PolicyName:   kubeletconfig.StaticMemoryManagerPolicy,
 			MachineState: memorystate.Machine(n.Memory.Usage(state.Blocks())),
 			Entries:      holdings(state, memoryEntry),
+			PodEntries:   pools(state, memoryPool),
 		}
 	}
 	content, err := memorystate.Encode(out)
@@ -68,17 +69,24 @@ func memoryEntry(c allocation.Container) ([]memorystate.Block, bool) {
 	return memorystate.Entry(c.Memory()), len(c.Memory()) > 0
 }
 
-// giveMemory adds the memory that the kubelet gave to containers. The first of the other
-// containers gets the memory that the kubelet gave to the pod as a whole, and the rest get blocks
-// of size 0 on its nodes.
+func memoryPool(c allocation.Container) (memorystate.PodEntry, bool) {
+	blocks, has := memoryEntry(c)
+	return memorystate.PodEntry{MemoryBlocks: blocks}, has
+}
+
+// giveMemory adds the memory that the kubelet gave to the pod as a whole, and to containers: those that
+// share what is left of the pod's have entries too.
 func (k Kubelet) giveMemory(n Node, observed cri.Pod, out map[string]allocation.Container) error {
 	if n.Memory == nil {
 		return nil // policy none has no memory on certain nodes
 	}
 	uid := string(observed.UID)
-	left, err := blocksOn(n.Nodes, k.Memory.PodEntries[uid].MemoryBlocks)
+	pool, err := blocksOn(n.Nodes, k.Memory.PodEntries[uid].MemoryBlocks)
 	if err != nil {
 		return err
+	}
+	if len(pool) > 0 {
+		out[allocation.WholePod] = out[allocation.WholePod].With(allocation.Memory(pool))
 	}
 	for name, entry := range k.Memory.Entries[uid] {
 		blocks, err := blocksOn(n.Nodes, entry)
@@ -86,13 +94,6 @@ func (k Kubelet) giveMemory(n Node, observed cri.Pod, out map[string]allocation.
 			return fmt.Errorf("container %s: %w", name, err)
 		}
 		out[name] = out[name].With(allocation.Memory(blocks))
-		left = memory.Reuse(left, blocks)
-	}
-	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
-		if c := out[name]; len(c.Memory()) == 0 && len(left) > 0 {
-			out[name] = c.With(allocation.Memory(left))
-			left = memory.Reuse(left, left)
-		}
 	}
 	return nil
 }

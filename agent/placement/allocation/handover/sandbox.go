@@ -21,7 +21,7 @@ import (
 // be called again after a loss of the state. If it is still too long, it leaves out the containers
 // that start last, which are then placed anew.
 func DescribePod(pod *v1.Pod, held allocation.Pod) (string, error) {
-	order := make([]string, 0, len(held.Containers))
+	order := append(make([]string, 0, len(held.Containers)), allocation.WholePod)
 	for c := range podspec.Containers(pod) {
 		order = append(order, c.Name)
 	}
@@ -55,8 +55,8 @@ func describedPod(held allocation.Pod, names []string) (string, error) {
 	return string(raw), nil
 }
 
-// SandboxAnnotation returns what the pod's ready sandbox says of containers that were not created
-// in it and do not run; nil: nothing. It leaves out answers of another boot.
+// SandboxAnnotation returns what the pod's ready sandbox says of the pod as a whole, and of containers that
+// were not created in it and do not run; nil: nothing. It leaves out answers of another boot.
 func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]allocation.Container, error) {
 	sandbox, text := cri.Sandbox{}, ""
 	for _, s := range observed.Sandboxes { // newest first
