@@ -294,7 +294,12 @@ func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2,
 
 func (r rows) add(cells ...string) { fmt.Fprintln(r.Writer, strings.Join(cells, "\t")) }
 
+// pod adds a line for what the pod has as a whole, if anything, and one for each container.
 func (r rows) pod(first []string, pod *podresourcesv1.PodResources) {
+	if len(pod.GetCpuIds())+len(pod.GetMemory()) > 0 {
+		r.add(append(first[:len(first):len(first)], pod.Namespace, pod.Name, "*",
+			cpuList(pod.CpuIds), memoryText(pod.Memory), devicesText(nil))...)
+	}
 	for _, c := range pod.GetContainers() {
 		r.add(append(first[:len(first):len(first)], pod.Namespace, pod.Name, c.Name,
 			cpuList(c.CpuIds), memoryText(c.Memory), devicesText(c.Devices))...)

@@ -53,6 +53,10 @@ func TestPodResourcesLines(t *testing.T) {
 		{&watchv1.WatchResponse{Event: event},
 			"7 POD a train main 2-3,8 memory=1Gi@0+1 x/gpu=0@0,1@0+1 x/nic=1@-\n" +
 				"7 POD a train side - - -"},
+		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Pod{Pod: &watchv1.Pod{
+			Resources: &podresourcesv1.PodResources{Namespace: "a", Name: "db", CpuIds: []int64{4, 5},
+				Containers: []*podresourcesv1.ContainerResources{{Name: "main"}}}}}},
+			"7 POD a db * 4-5 - -\n7 POD a db main - - -"},
 		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_DeletedPod{
 			DeletedPod: &watchv1.DeletedPod{Uid: "u", Namespace: "a", Name: "train"},
 		}}, "7 DELETED a train"},

@@ -44,13 +44,22 @@ func (s Snapshot) find(namespace, name string) *podresourcesv1.PodResources {
 	return nil
 }
 
-// pod describes the pod's sidecars and regular containers; init containers are gone by then.
+// pod describes the pod's sidecars and regular containers; init containers are gone by then. What containers
+// share within the pod is the pod's.
 func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	out := &podresourcesv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	held := s.Assigned.Pods[pod.UID]
+	pool := s.container("", held.Pool())
+	out.CpuIds, out.Memory = pool.CpuIds, pool.Memory
 	for c, kind := range podspec.Containers(pod) {
 		if kind != podspec.Init {
 			one := s.container(c.Name, held.Containers[c.Name])
+			if held.SharesCPUs(pod, c) {
+				one.CpuIds = nil
+			}
+			if held.SharesMemory(pod, c) {
+				one.Memory = nil
+			}
 			one.DynamicResources = s.dynamic(pod, c.Name)
 			out.Containers = append(out.Containers, one)
 		}

@@ -26,7 +26,8 @@ func (f filter) pod(p *podresourcesv1.PodResources) bool {
 	if p == nil || f.namespace != "" && p.Namespace != f.namespace {
 		return false
 	}
-	return f.resource == "" || slices.ContainsFunc(p.Containers,
+	pool := &podresourcesv1.ContainerResources{CpuIds: p.CpuIds, Memory: p.Memory}
+	return f.resource == "" || holds(pool, f.resource) || slices.ContainsFunc(p.Containers,
 		func(c *podresourcesv1.ContainerResources) bool { return holds(c, f.resource) })
 }
 

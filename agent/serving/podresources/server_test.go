@@ -185,6 +185,32 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestPoolOfAPod: what containers share within their pod is the pod's, which also lists what is a container's
+// alone.
+func TestPoolOfAPod(t *testing.T) {
+	s := detailed()
+	on := func(size uint64, cpus ...int) allocation.Container {
+		return allocation.Container{allocation.CPUs(cpuset.New(cpus...)), allocation.Memory{
+			{Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: size}}}
+	}
+	s.Pods = []*v1.Pod{podtest.New("p", podtest.Containers("i!", "a cpu=1 memory=1Gi", "b"),
+		podtest.Resources("cpu=3 memory=4Gi"))}
+	s.Assigned.Pods = map[types.UID]allocation.Pod{"p": {Containers: map[string]allocation.Container{
+		allocation.WholePod: on(4<<30, 1, 2, 3), "i": on(4<<30, 1, 2, 3), "a": on(1<<30, 1), "b": on(3<<30, 2, 3)}}}
+	got := s.find("default", "p")
+	const want = `name:"p" namespace:"default" containers:{name:"a" cpu_ids:1 memory:{memory_type:"memory" ` +
+		`size:1073741824 topology:{nodes:{ID:1}}}} containers:{name:"b"} cpu_ids:1 cpu_ids:2 cpu_ids:3 ` +
+		`memory:{memory_type:"memory" size:4294967296 topology:{nodes:{ID:1}}}`
+	if text := compact(got); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	for resource, wants := range map[string]bool{"cpu": true, "memory": true, "example.com/gpu": false} {
+		if (filter{resource: resource}).pod(got) != wants {
+			t.Errorf("a reader of %s gets it: %t", resource, !wants)
+		}
+	}
+}
+
 // A burst of calls is answered; others are refused with the kubelet's message.
 func TestRateLimit(t *testing.T) {
 	conn, _ := serve(t)

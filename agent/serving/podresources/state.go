@@ -200,7 +200,7 @@ func (c change) weight() int {
 func (c deviceChange) weight() int { return len(c.put) + len(c.deleted) }
 
 func podWeight(p *podresourcesv1.PodResources) int {
-	n := 1
+	n := 1 + len(p.GetCpuIds())/8 + len(p.GetMemory())
 	for _, c := range p.GetContainers() {
 		n += 1 + len(c.Devices) + len(c.CpuIds)/8 + len(c.Memory)
 	}
