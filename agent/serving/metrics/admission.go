@@ -1,9 +1,9 @@
 package metrics
 
 import (
-	"errors"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
@@ -70,8 +70,8 @@ type Rules struct {
 // Rejected counts a pod that is rejected for such a reason, and not for lack of a counted resource.
 func (m *Metrics) Rejected(reason string) { m.pods.rejected(reason, "") }
 
-// Decided counts a pod that was admitted or rejected, once, however often placing it was tried, and a resize
-// that the node does not do.
+// Decided counts a pod that was admitted or rejected, once, however often placing it was tried, and a
+// resize that the node does not do.
 func (m *Metrics) Decided(r report.Result) {
 	m.resizes.refused(r)
 	if r.Outcome == decide.Reject {
@@ -95,10 +95,12 @@ func (m *Metrics) placed(r report.Result, by Rules) {
 	if by.Policy == topology.SingleNUMANode {
 		m.alignment.withinNode(r, by.Scope)
 	}
-	m.pinned(r.Tried.Plan.Pod, by)
-	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
-	isolated := (*cpumanager.IsolatedShortageError)(nil)
-	if errors.As(err, &shortage) || errors.As(err, &unaligned) || errors.As(err, &isolated) {
+	m.pinned(r.Pod, r.Tried.Plan.Pod, by)
+	if by.PodLevel {
+		m.shares.placed(r.Pod, r.Tried.Plan.Pod)
+		m.shares.failed(err, podspec.OwnOf(r.Pod, by.Rules) == podspec.OwnPool)
+	}
+	if lacksCPUs(err) {
 		m.cpus.count(err)
 		if by.WholeCores {
 			m.alignment.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
@@ -129,8 +131,12 @@ func (a alignment) withinNode(r report.Result, scope topology.Scope) {
 }
 
 // pinned counts the containers with exclusive CPUs or placed memory.
-func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
-	for _, c := range pod.Containers {
+func (m *Metrics) pinned(pod *v1.Pod, held allocation.Pod, by Rules) {
+	if !held.Pool().IsEmpty() {
+		m.pinnedInPool(pod, held, by)
+		return
+	}
+	for _, c := range held.Containers {
 		if len(c.Memory()) > 0 {
 			m.memory.count(nil)
 		}
@@ -144,6 +150,26 @@ func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
 		if inOneCache(by.Machine, c.CPUs()) {
 			m.alignment.aligned.WithLabelValues(scopeContainer, withinCache).Inc()
 		}
+	}
+}
+
+// pinnedInPool counts the containers that have parts of the pod's pool, and the pool's memory. Like the
+// kubelet it looks at the pool as to caches, and not as to whole cores.
+func (m *Metrics) pinnedInPool(pod *v1.Pod, held allocation.Pod, by Rules) {
+	for c := range podspec.Containers(pod) {
+		has := held.Containers[c.Name]
+		if !has.CPUs().IsEmpty() && !held.SharesCPUs(pod, c) {
+			m.cpus.count(nil)
+		}
+		if len(has.Memory()) > 0 && !held.SharesMemory(pod, c) {
+			m.memory.count(nil)
+		}
+	}
+	if len(held.Pool().Memory()) > 0 {
+		m.memory.count(nil)
+	}
+	if cpus := held.Pool().CPUs(); !cpus.IsEmpty() && inOneCache(by.Machine, cpus) {
+		m.alignment.aligned.WithLabelValues(scopeContainer, withinCache).Inc()
 	}
 }
 

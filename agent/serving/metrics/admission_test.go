@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/topologytest"
 )
@@ -137,5 +139,64 @@ func TestDecided(t *testing.T) {
 				t.Errorf("alignment to nodes is told: %t, under %s", numa, tc.by.Policy)
 			}
 		})
+	}
+}
+
+// TestPooled: with the gate it is counted who gets CPUs and memory from the node, and who from the pod.
+func TestPooled(t *testing.T) {
+	of := func(cpus ...int) allocation.Container {
+		return allocation.Container{allocation.CPUs(cpuset.New(cpus...)),
+			allocation.Memory{{Resource: "memory", Size: 1}}}
+	}
+	pod := podtest.New("p", podtest.Containers("a cpu=1 memory=1Gi", "b", "c"),
+		podtest.Resources("cpu=3 memory=4Gi"))
+	parts := map[string]allocation.Container{"a": of(0), "b": of(1, 2), "c": of(1, 2)}
+	pooled := maps.Clone(parts)
+	pooled[allocation.WholePod] = of(0, 1, 2)
+	const (
+		from  = "kubelet_resource_manager_allocations_total"
+		whose = "kubelet_resource_manager_container_assignments_total"
+		lacks = "kubelet_resource_manager_allocation_errors_total"
+		pins  = "kubelet_cpu_manager_pinning_requests_total "
+	)
+	empty := &allocation.EmptyPodPoolError{Resource: "cpu"}
+	for name, test := range map[string]struct {
+		gate   bool
+		result report.Result
+		want   []string
+	}{
+		"a pool": {true, tried(nil, pooled), []string{
+			from + `{resource_name="cpu",source="pod"} 3`, from + `{resource_name="memory",source="pod"} 3`,
+			whose + `{assignment_type="pod_exclusive",resource_name="cpu"} 1`,
+			whose + `{assignment_type="pod_shared",resource_name="memory"} 2`, pins + "1",
+			"kubelet_memory_manager_pinning_requests_total 2"}},
+		"none": {true, tried(nil, map[string]allocation.Container{"a": of(0)}), []string{
+			from + `{resource_name="cpu",source="node"} 1`,
+			whose + `{assignment_type="node_exclusive",resource_name="memory"} 1`, pins + "1"}},
+		"nothing is left": {true, tried(&allocation.Rejection{Reason: empty.Reason(), Err: empty}, nil), []string{
+			lacks + `{resource_name="cpu",source="pod"} 1`}},
+		"without the gate": {false, tried(nil, map[string]allocation.Container{"a": of(0)}), []string{pins + "1"}},
+	} {
+		registry := metrics.NewKubeRegistry()
+		by := Rules{Machine: caches(t), Rules: topology.Rules{
+			Policy: topology.Restricted, Scope: topology.PodScope, PodLevel: test.gate}}
+		m, err := New(Config{Registry: registry, Node: "n", StaticCPUs: true, Rules: func() Rules { return by }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		test.result.Pod = pod
+		m.Decided(test.result)
+		answer := httptest.NewRecorder()
+		metrics.HandlerFor(registry, metrics.HandlerOpts{}).ServeHTTP(answer,
+			httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		got := answer.Body.String()
+		for _, want := range test.want {
+			if !strings.Contains(got, want+"\n") {
+				t.Errorf("%s: there is no %s in\n%s", name, want, got)
+			}
+		}
+		if counts := strings.Contains(got, "resource_manager"); counts != test.gate {
+			t.Errorf("%s: what the gate has counted is there: %t", name, counts)
+		}
 	}
 }

@@ -33,6 +33,7 @@ type Metrics struct {
 	topology  topologyMetrics
 	cpus      cpuMetrics
 	memory    attempts
+	shares    shareMetrics
 	placement placedMetrics
 	alignment alignment
 	resizes   resizes
@@ -58,6 +59,7 @@ func New(c Config) (*Metrics, error) {
 		topology:  newTopologyMetrics(&s),
 		cpus:      newCPUMetrics(&s),
 		memory:    newMemoryMetrics(&s),
+		shares:    newShareMetrics(&s),
 		placement: newPlacedMetrics(&s),
 		alignment: newAlignment(&s, c.Rules),
 		resizes:   newResizes(&s),
