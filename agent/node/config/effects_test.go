@@ -157,8 +157,7 @@ func TestGatesOfClaimsAndDrivers(t *testing.T) {
 	}
 }
 
-// TestWithoutEffect: what is accepted without effect is what some resizes need, what only Windows has, and what
-// Kubernetes itself has given up.
+// TestWithoutEffect: what is accepted without effect is what Kubernetes itself has given up.
 func TestWithoutEffect(t *testing.T) {
 	gates, err := newGates()
 	if err != nil {
@@ -171,7 +170,7 @@ func TestWithoutEffect(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	want := []string{"GitRepoVolumeDriver", "PodLevelResourceManagers"}
+	want := []string{"GitRepoVolumeDriver"}
 	if !slices.Equal(got, want) {
 		t.Errorf("gates without effect:\n%q, want\n%q", got, want)
 	}

@@ -166,6 +166,7 @@ func (c *Config) Rules() (r topology.Rules, err error) {
 	if r.Strategy, err = topology.ParseStrategy(c.Placement.Strategy); err != nil {
 		return r, err
 	}
+	r.PodLevel = c.Enabled("PodLevelResourceManagers")
 	for _, name := range c.Placement.Choosers {
 		chooser, err := topology.ParseChooser(name)
 		if err != nil {
