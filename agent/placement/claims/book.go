@@ -2,6 +2,7 @@ package claims
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,20 +71,16 @@ type book struct {
 	lost   bool
 	export *export
 
-	queue   sync.Mutex // guards waiting
-	waiting []*edit
-
-	mu   sync.Mutex // held by the writer
-	file *files.Journal
+	group *files.Group[*edit]
+	file  *files.Journal // of who has the group's turn
 }
 
-// edit is a change that waits to be written, beside others that come at the same time.
+// edit is a change that is written beside others that come at the same time.
 type edit struct {
 	change func(*draft) error
 	// repeated: after a power cut, what the change says is found out again.
 	repeated bool
-	done     bool
-	err      error
+	err      error // of change; such an edit changes nothing
 }
 
 // draft collects what an edit makes of the records.
@@ -134,7 +130,7 @@ func isUnusable(err error) bool { return errors.Is(err, files.ErrUnusable) }
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
 	in, err := files.Load(path, maxRead, time.Now(), parse)
-	b := &book{bootID: bootID, lost: in.Version == "",
+	b := &book{bootID: bootID, lost: in.Version == "", group: files.NewGroup[*edit](),
 		file: files.NewJournal(path, files.Bounds{First: maxFile, Slack: journalSlack})}
 	switch {
 	case isUnusable(err):
@@ -171,35 +167,15 @@ func (b *book) applyAnswers(change func(*draft) error) error {
 }
 
 func (b *book) write(own *edit) error {
-	b.enqueue(own)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !own.done { // otherwise another one's write had it
-		b.writeLocked(b.takeWaiting())
-	}
-	return own.err
+	err := b.group.Write(context.Background(), own, b.writeAll)
+	return cmp.Or(own.err, err)
 }
 
-func (b *book) enqueue(e *edit) {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	b.waiting = append(b.waiting, e)
-}
-
-func (b *book) takeWaiting() []*edit {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	all := b.waiting
-	b.waiting = nil
-	return all
-}
-
-func (b *book) writeLocked(edits []*edit) {
+func (b *book) writeAll(edits []*edit) error {
 	next, changed, durable := maps.Clone(b.records()), records{}, false
 	for _, e := range edits {
 		d := &draft{base: next, edits: records{}}
-		e.done, e.err = true, e.change(d)
-		if e.err != nil {
+		if e.err = e.change(d); e.err != nil {
 			continue
 		}
 		for key, r := range d.edits {
@@ -213,19 +189,15 @@ func (b *book) writeLocked(edits []*edit) {
 		}
 	}
 	if len(changed) == 0 {
-		return
+		return nil
 	}
-	if err := b.recordLocked(next, changed, durable); err != nil {
-		for _, e := range edits {
-			if e.err == nil {
-				e.err = err
-			}
-		}
-		return
+	if err := b.record(next, changed, durable); err != nil {
+		return err
 	}
 	was := b.now.Swap(newPage(next))
 	b.export.changed(next)
 	b.notifyUnprepared(was)
+	return nil
 }
 
 // notifyUnprepared tells of pods that had claims, and have none any more.
@@ -240,8 +212,8 @@ func (b *book) notifyUnprepared(was *page) {
 	}
 }
 
-// recordLocked writes what has changed.
-func (b *book) recordLocked(next, changed records, durable bool) error {
+// record writes what has changed.
+func (b *book) record(next, changed records, durable bool) error {
 	line, err := encodeChange(changed)
 	if err != nil {
 		return err

@@ -322,10 +322,8 @@ func (r *Record) completed(later *Record) *Record {
 	return next
 }
 
-// replace writes all records anew.
+// replace writes all records anew, before others use the book.
 func (b *book) replace(all records) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	content, err := b.whole(all, true)
 	if err == nil {
 		err = b.file.Begin(content)

@@ -39,10 +39,8 @@ func ReadState(path string) (allocation.State, error) {
 
 // Fixed returns a store of a state that never changes: Commit returns ErrStopped.
 func Fixed(state allocation.State) *Store {
-	s := &Store{
-		commits: make(chan commit), stopped: make(chan struct{}),
-	}
+	s := &Store{group: files.NewGroup[[]allocation.Change]()}
 	s.state.Store(&state)
-	close(s.stopped)
+	s.group.Close()
 	return s
 }

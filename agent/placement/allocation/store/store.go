@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,18 +17,12 @@ import (
 // was moved aside.
 const ReasonQuarantined = "StateFileQuarantined"
 
-// Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
+// Store owns the assignments. Its methods are safe to call from anywhere.
 type Store struct {
-	journal *files.Journal
+	journal *files.Journal // of who has the group's turn
+	group   *files.Group[[]allocation.Change]
 	state   atomic.Pointer[allocation.State]
-	commits chan commit
 	changed mailbox.Topic
-	stopped chan struct{}
-}
-
-type commit struct {
-	changes []allocation.Change
-	done    chan error // capacity 1
 }
 
 // ErrStopped is the error of Commit after Run has returned.
@@ -37,9 +32,7 @@ var ErrStopped = errors.New("the assignment store has stopped")
 // empty store with an error that says so. With any other error there is no store.
 func Open(dir string) (*Store, error) {
 	s := &Store{
-		journal: newJournal(filepath.Join(dir, FileName)),
-		commits: make(chan commit),
-		stopped: make(chan struct{}),
+		journal: newJournal(filepath.Join(dir, FileName)), group: files.NewGroup[[]allocation.Change](),
 	}
 	state, err := load(s.journal.Path, time.Now())
 	if err != nil && !errors.Is(err, files.ErrUnusable) {
@@ -58,57 +51,30 @@ func (s *Store) Changes() mailbox.Source { return &s.changed }
 // Commit makes all changes durable and then visible; on an error it changes nothing. Commits that
 // wait at the same time share one write. A commit that only drops pods need not survive a power
 // cut: the release is then repeated. If another pod got the resources meanwhile, its commit did
-// survive, and the drop before it in the file with it.
+// survive, and the drop before it in the file with it. If ctx ends during the write, Commit returns its outcome.
 func (s *Store) Commit(ctx context.Context, changes ...allocation.Change) error {
-	c := commit{changes: changes, done: make(chan error, 1)}
-	select {
-	case s.commits <- c:
-	case <-s.stopped:
+	err := s.group.Write(ctx, changes, s.write)
+	if errors.Is(err, files.ErrClosed) {
 		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
 	}
-	return <-c.done // even if ctx ends, so that the caller knows the outcome
+	return err
 }
 
-// Run writes commits until ctx ends.
+// Run waits until ctx ends, and for the write in progress. Then there are no more commits.
 func (s *Store) Run(ctx context.Context) error {
-	defer s.journal.Close()
-	defer close(s.stopped)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case first := <-s.commits:
-			s.apply(append([]commit{first}, s.waiting()...))
-		}
-	}
+	<-ctx.Done()
+	s.group.Close()
+	s.journal.Close()
+	return nil
 }
 
-// waiting returns the commits on which other goroutines are blocked.
-func (s *Store) waiting() (more []commit) {
-	for {
-		select {
-		case c := <-s.commits:
-			more = append(more, c)
-		default:
-			return more
-		}
-	}
-}
-
-func (s *Store) apply(batch []commit) {
-	var changes []allocation.Change
-	for _, c := range batch {
-		changes = append(changes, c.changes...)
-	}
+func (s *Store) write(all [][]allocation.Change) error {
+	changes := slices.Concat(all...)
 	next := s.State().With(changes)
-	err := record(s.journal, next, changes)
-	if err == nil {
-		s.state.Store(&next)
-		s.changed.Publish()
+	if err := record(s.journal, next, changes); err != nil {
+		return err
 	}
-	for _, c := range batch {
-		c.done <- err
-	}
+	s.state.Store(&next)
+	s.changed.Publish()
+	return nil
 }
