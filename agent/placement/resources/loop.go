@@ -56,7 +56,7 @@ type Config struct {
 	// Changed receives an element when State or Hardware changes; nil: never.
 	Changed <-chan struct{}
 	// Settled is called for a pod that was followed (Loop.Follow): what runs of it has what it was
-	// allocated, or err keeps it from that; then it is followed on. nil: nobody asks.
+	// allocated, or err keeps it from that; then it is followed on. Calls for different pods overlap. nil: nobody asks.
 	Settled func(uid types.UID, err error)
 	// ResizeVolume gives an emptyDir in memory another size in bytes; nil: no volume is resized.
 	ResizeVolume func(uid types.UID, volume string, size int64) error
@@ -108,7 +108,7 @@ func New(cfg Config) *Loop {
 	if cfg.Had == nil {
 		cfg.Had = func(types.UID) *podspec.Resources { return nil }
 	}
-	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), followed: newFollowed()}
+	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), followed: followed{pods: map[types.UID]*progress{}}}
 }
 
 // Run does a round each period, after each Wake and after each change, until ctx ends.
@@ -202,7 +202,7 @@ func (l *Loop) join(ctx context.Context) error {
 
 // enforce gives every container and pod what it lacks. The error is about CPU sets.
 func (l *Loop) enforce(ctx context.Context) error {
-	followed := l.followed.list() // before their specs are read
+	due := l.followed.due() // before their specs are read
 	n := l.node(l.followMachine(ctx))
 	if n.hardware.CPUs != nil {
 		if err := l.creations.await(ctx, n.shared().CPUSet, l.cfg.Observer); err != nil {
@@ -215,7 +215,7 @@ func (l *Loop) enforce(ctx context.Context) error {
 	v := compare(found, &n, time.Now())
 	u := &update{node: &n, cfg: l.cfg, creations: &l.creations, reader: r, failed: v.held}
 	u.all(ctx, v.lacks)
-	l.settle(ctx, followed, found)
+	l.settle(ctx, due, found)
 	if len(u.errs.cpus)+len(u.errs.rest) > 0 {
 		l.on = policies{} // perhaps the groups above no longer have the CPUs
 	}

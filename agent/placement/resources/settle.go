@@ -2,7 +2,6 @@ package resources
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 
@@ -12,73 +11,91 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/placement/resize"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// followed holds the pods that were allocated other resources.
+// followed knows of each pod that runs how far it has what it is allocated.
 type followed struct {
-	mu   sync.Mutex           // guards pods
-	pods map[types.UID]string // with the last error that was told of
-	// has holds the present resources of each pod that lacks some of its new ones.
-	has map[types.UID]podspec.Resources
-	// given holds the specs of which all that runs of a pod has the resources, as of the last round.
-	given map[types.UID]*v1.Pod
-	// anew names the containers that are being started anew; Run owns it.
-	anew map[types.UID]sets.Set[string]
+	mu   sync.Mutex // guards pods and their fields, except anew
+	pods map[types.UID]*progress
 }
 
-func newFollowed() followed {
-	return followed{pods: map[types.UID]string{}, has: map[types.UID]podspec.Resources{},
-		anew: map[types.UID]sets.Set[string]{}}
+// progress is what is known of one pod.
+type progress struct {
+	due  bool   // it was allocated other resources, and Settled was not called without an error since
+	said string // the last error that Settled was called with since then
+	// has holds its present resources, if it is due and lacks some of the new ones.
+	has podspec.Resources
+	// given is the spec of which all that runs of the pod had the resources in the last round; nil: there is none.
+	given *v1.Pod
+	// anew names the containers that are being started anew; Run owns it.
+	anew sets.Set[string]
+}
+
+// of returns what is known of a pod, a new record if nothing is. The caller holds mu.
+func (f *followed) of(uid types.UID) *progress {
+	p := f.pods[uid]
+	if p == nil {
+		p = &progress{}
+		f.pods[uid] = p
+	}
+	return p
 }
 
 func (f *followed) add(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, known := f.pods[uid]; !known {
-		f.pods[uid] = ""
-	}
+	f.of(uid).due = true
 }
 
-func (f *followed) list() []types.UID {
+// due lists the pods that are due.
+func (f *followed) due() (uids []types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.pods))
+	for uid, p := range f.pods {
+		if p.due {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
-// told records what was said of a pod; "": it has all, and is followed no longer.
-func (f *followed) told(uid types.UID, what string) (news bool) {
+// told records what Settled is called with for a pod; "": it has all. It reports whether that is news.
+func (f *followed) told(uid types.UID, what string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	news = f.pods[uid] != what || what == ""
-	if f.pods[uid] = what; what == "" {
-		delete(f.pods, uid)
-		delete(f.has, uid)
+	p := f.of(uid)
+	if what == "" {
+		p.due, p.said, p.has = false, "", podspec.Resources{}
+		return true
 	}
+	news := p.said != what
+	p.said = what
 	return news
 }
 
-// note records what a pod has that does not have all yet.
-func (f *followed) note(uid types.UID, has podspec.Resources) {
+// confirm records what all that runs of each pod has been given, and forgets pods of which nothing runs.
+func (f *followed) confirm(found map[types.UID][]live) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.has[uid] = has
-}
-
-// confirm records which pods have all that they are allocated.
-func (f *followed) confirm(found []live) {
-	given := make(map[types.UID]*v1.Pod, len(found))
-	for _, c := range found {
-		if before, seen := given[c.pod.UID]; !seen || before != nil {
-			given[c.pod.UID] = nil
-			if c.record.given == c.spec {
-				given[c.pod.UID] = c.spec
-			}
+	for uid := range found {
+		f.of(uid)
+	}
+	for uid, p := range f.pods {
+		p.given = given(found[uid])
+		if len(found[uid]) == 0 && !p.due {
+			delete(f.pods, uid)
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.given = given
+}
+
+// given returns the spec of which all that runs of a pod has the resources; nil: there is none.
+func given(all []live) *v1.Pod {
+	if len(all) == 0 || slices.ContainsFunc(all, func(c live) bool { return c.record.given != c.spec }) {
+		return nil
+	}
+	return all[0].spec
 }
 
 // Behind returns what containers of the pod, and the pod, have that do not have all of what the pod is allocated,
@@ -86,9 +103,11 @@ func (f *followed) confirm(found []live) {
 func (l *Loop) Behind(uid types.UID, allocated podspec.Resources) (has podspec.Resources, is bool) {
 	l.followed.mu.Lock()
 	defer l.followed.mu.Unlock()
-	_, is = l.followed.pods[uid]
-	given := l.followed.given[uid]
-	return l.followed.has[uid], is || given == nil || allocated.In(given) != given
+	p := l.followed.pods[uid]
+	if p == nil {
+		return podspec.Resources{}, true
+	}
+	return p.has, p.due || p.given == nil || allocated.In(p.given) != p.given
 }
 
 // Follow has a round look at a pod that was allocated other resources, and Settled called.
@@ -97,38 +116,52 @@ func (l *Loop) Follow(uid types.UID) {
 	l.Wake()
 }
 
-// settle tells of the pods that were followed when the round began.
-func (l *Loop) settle(ctx context.Context, followed []types.UID, found []live) {
-	l.followed.confirm(found)
-	for _, uid := range followed {
-		lacking, err := l.lacking(uid, found)
-		if lacking && err == nil {
-			continue // a container is being started anew, or the round was cut short
-		}
-		// Statuses show what the runtime reports.
-		if _, failed := l.cfg.Observer.Reread(ctx, uid); failed != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("A pod that was resized was not read again",
-				"podUID", uid, "err", failed)
-		}
-		what := ""
-		if err != nil {
-			what = err.Error()
-		}
-		if l.followed.told(uid, what) {
-			l.cfg.Settled(uid, err)
+// settle calls Settled for the pods that were due when the round began.
+func (l *Loop) settle(ctx context.Context, due []types.UID, found []live) {
+	byPod := map[types.UID][]live{}
+	for _, c := range found {
+		byPod[c.pod.UID] = append(byPod[c.pod.UID], c)
+	}
+	l.followed.confirm(byPod)
+	type verdict struct {
+		uid types.UID
+		err error
+	}
+	var over []verdict
+	for _, uid := range due {
+		lacking, err := l.lacking(uid, byPod[uid])
+		if !lacking || err != nil { // else a container is being started anew, or the round was cut short
+			over = append(over, verdict{uid, err})
 		}
 	}
+	_ = await.Each(over, parallelCalls, func(v verdict) error {
+		// Statuses show what the runtime reports.
+		if _, failed := l.cfg.Observer.Reread(ctx, v.uid); failed != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("A pod that was resized was not read again",
+				"podUID", v.uid, "err", failed)
+		}
+		what := ""
+		if v.err != nil {
+			what = v.err.Error()
+		}
+		if l.followed.told(v.uid, what) {
+			l.cfg.Settled(v.uid, v.err)
+		}
+		return nil
+	})
 }
 
-// lacking reports whether something that runs of a pod does not have what the pod was allocated, and what keeps
-// it from that.
+// lacking reports whether something that runs of a pod, all of which is found, does not have what the pod was
+// allocated, and what keeps it from that.
 func (l *Loop) lacking(uid types.UID, found []live) (lacking bool, err error) {
-	anew := l.followed.anew[uid]
+	_, known := l.cfg.Pod(uid)
+	l.followed.mu.Lock()
+	defer l.followed.mu.Unlock()
+	p := l.followed.of(uid)
+	anew := p.anew
 	has := podspec.Resources{Containers: map[string]v1.ResourceRequirements{}}
 	for _, c := range found {
 		switch {
-		case c.pod.UID != uid:
-			continue
 		case c.record.given == c.spec:
 			anew.Delete(c.Name)
 			continue
@@ -146,12 +179,12 @@ func (l *Loop) lacking(uid types.UID, found []live) (lacking bool, err error) {
 			has.Pod, has.Volumes = given.Spec.Resources, podspec.ResourcesOf(given).Volumes
 		}
 	}
-	l.followed.note(uid, has)
-	if _, known := l.cfg.Pod(uid); len(anew) == 0 || !known {
-		delete(l.followed.anew, uid)
+	p.has = has
+	if len(anew) == 0 || !known {
+		p.anew = nil
 		return lacking, err
 	}
-	l.followed.anew[uid] = anew
+	p.anew = anew
 	return true, err
 }
 
