@@ -93,22 +93,23 @@ func TestPodLevelPool(t *testing.T) {
 	}
 	check()
 	before := seen.all()
-	pool := func() string {
-		raw, err := os.ReadFile(filepath.Join(n.Root, checkpoint.FileName))
-		if err != nil {
-			t.Fatal(err)
-		}
-		state, err := checkpoint.Decode(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod, err := get(t, c, c.Namespace, "pool")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return state.PodEntries[string(pod.UID)].String()
+	awaitPool := func(when string) (cpus string) {
+		t.Helper()
+		uid := await(t, c, c.Namespace, "pool", runs).UID
+		harness.Eventually(t, when+" the kubelet's file has the pool", func() error {
+			raw, err := os.ReadFile(filepath.Join(n.Root, checkpoint.FileName))
+			if err != nil {
+				return err
+			}
+			state, err := checkpoint.Decode(raw)
+			if cpus = state.PodEntries[string(uid)].String(); err == nil && cpus == "" {
+				err = fmt.Errorf("it has %v", state.PodEntries)
+			}
+			return err
+		})
+		return cpus
 	}
-	had := pool()
+	had := awaitPool("at first")
 	if set, err := cpuset.Parse(had); err != nil || set.Size() != 6 {
 		t.Errorf("the kubelet's file has the pool %q, %v", had, err)
 	}
@@ -134,7 +135,7 @@ func TestPodLevelPool(t *testing.T) {
 				t.Errorf("%s ran on %s, and runs on %s", container, cpus, now[container])
 			}
 		}
-		if has := pool(); has != had {
+		if has := awaitPool("after the loss of " + loses); has != had {
 			t.Errorf("after the loss of %q the pool is %s, and was %s", loses, has, had)
 		}
 	}
@@ -169,9 +170,12 @@ func TestSwitchPool(t *testing.T) {
 		want[name] = containersOf(await(t, c, c.Namespace, name, runs))
 	}
 	var at map[string]string
-	harness.Eventually(t, "the pool is one CPU", func() error {
-		if at = seen.all(); at["pool/slow"] == "" || at["pool/slow"] != at["pool/side"] ||
-			strings.ContainsAny(at["pool/slow"], ",-") || at["shares/main"] == at["pool/slow"] {
+	harness.Eventually(t, "the pool is one CPU, on which no other pod runs", func() error {
+		at = seen.all()
+		pool, err := cpuset.Parse(at["pool/slow"])
+		shares, err2 := cpuset.Parse(at["shares/main"])
+		if err != nil || err2 != nil || pool.Size() != 1 || at["pool/side"] != at["pool/slow"] ||
+			shares.IsEmpty() || !shares.Intersection(pool).IsEmpty() {
 			return fmt.Errorf("they run on %v", at)
 		}
 		return nil

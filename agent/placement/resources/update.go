@@ -155,15 +155,15 @@ func (u *update) sandbox(ctx context.Context, l lack, want cgroups.Resources) er
 }
 
 // checkMemory refuses to lower a memory limit to less than is used: the kernel would kill
-// processes.
+// processes. The words are the kubelet's.
 func (l lack) checkMemory(whose string, limit int64, used func() (int64, error)) error {
 	if !slices.ContainsFunc(l.gaps, gap.lowersMemory) {
 		return nil
 	}
 	now, err := used()
 	if err == nil && now >= limit {
-		err = fmt.Errorf("attempting to set %s memory limit (%d) below current usage (%d)", whose,
-			limit, now)
+		err = fmt.Errorf("cannot decrease memory limits: attempting to set %s memory limit (%d) below current usage (%d)",
+			whose, limit, now)
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func (u *update) resources(l lack) *runtimeapi.LinuxContainerResources {
 func (u *update) container(ctx context.Context, l lack) error {
 	to := u.resources(l)
 	if group := l.record.group; group != nil {
-		err := l.checkMemory("container", to.MemoryLimitInBytes, group.MemoryUsed)
+		err := l.checkMemory(fmt.Sprintf("container %q", l.Name), to.MemoryLimitInBytes, group.MemoryUsed)
 		switch {
 		case err == nil:
 		case !l.lacks(CPUSet):
