@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,8 +12,12 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// maxRetry is the longest delay between two updates of a container that have no effect.
-const maxRetry = 5 * time.Minute
+const (
+	// maxRetry is the longest delay between two updates of a container that have no effect.
+	maxRetry = 5 * time.Minute
+	// maxInUse is the longest one while memory is in use that is to be taken: to look costs one read.
+	maxInUse = 8 * time.Second
+)
 
 // subject identifies a container or, if container is empty, a pod.
 type subject struct {
@@ -73,7 +78,11 @@ func (r *record) resisted(to string, err error) error {
 	if u.to != to {
 		u.tries = 0
 	}
-	wait := await.Pauses{First: time.Second, Last: maxRetry}.After(u.tries)
+	last := maxRetry
+	if errors.As(err, new(*inUseError)) {
+		last = maxInUse
+	}
+	wait := await.Pauses{First: time.Second, Last: last}.After(u.tries)
 	*u = unmoved{to, u.tries + 1, time.Now().Add(wait), err}
 	return err
 }

@@ -174,6 +174,35 @@ func TestMemoryInUse(t *testing.T) {
 	})
 }
 
+// That memory is in use is told once, whatever amount it is, and found out anew at each period for as long as it takes.
+func TestMemoryInUseForLong(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "2", "64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		file := "memory.current"
+		if k.legacy {
+			file = "memory.usage_in_bytes"
+		}
+		use := func(bytes string) {
+			k.write(k.container("p", file), bytes)
+			k.write(k.pod("p", file), bytes)
+		}
+		use("50000000")
+		n.sees(pool, asking("p", "2", "32Mi"))
+		pool.Follow("p")
+		expectSettled(t, n, "more is in use",
+			`p: cannot decrease memory limits: attempting to set container "c" memory limit (33554432) below current usage (50000000)`)
+		use("60000000")
+		time.Sleep(time.Hour)
+		expectSettled(t, n, "another amount")
+		use("1000")
+		time.Sleep(10 * time.Second)
+		expectSettled(t, n, "a period after less is in use", "p: <nil>")
+	})
+}
+
 // Of a pod that was resized, another run of the agent gives its containers their resources once
 // more; others are left alone.
 func TestResizedBeforeARestart(t *testing.T) {

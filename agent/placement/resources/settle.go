@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -24,7 +25,7 @@ type followed struct {
 // progress is what is known of one pod.
 type progress struct {
 	due  bool   // it was allocated other resources, and Settled was not called without an error since
-	said string // the last error that Settled was called with since then
+	said string // the gist of the last error that Settled was called with since then
 	// has holds its present resources, if it is due and lacks some of the new ones.
 	has podspec.Resources
 	// given is the spec of which all that runs of the pod had the resources in the last round; nil: there is none.
@@ -61,7 +62,7 @@ func (f *followed) due() (uids []types.UID) {
 	return uids
 }
 
-// told records what Settled is called with for a pod; "": it has all. It reports whether that is news.
+// told records the gist of what Settled is called with for a pod; "": it has all. It reports whether that is news.
 func (f *followed) told(uid types.UID, what string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,15 +141,23 @@ func (l *Loop) settle(ctx context.Context, due []types.UID, found []live) {
 			klog.FromContext(ctx).V(2).Info("A pod that was resized was not read again",
 				"podUID", v.uid, "err", failed)
 		}
-		what := ""
-		if v.err != nil {
-			what = v.err.Error()
-		}
-		if l.followed.told(v.uid, what) {
+		if l.followed.told(v.uid, gist(v.err)) {
 			l.cfg.Settled(v.uid, v.err)
 		}
 		return nil
 	})
+}
+
+// gist returns an error's text without what changes from one look to the next; "": there is no error.
+func gist(err error) string {
+	var inUse *inUseError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &inUse):
+		return (&inUseError{whose: inUse.whose, limit: inUse.limit}).Error()
+	}
+	return err.Error()
 }
 
 // lacking reports whether something that runs of a pod, all of which is found, does not have what the pod was

@@ -154,16 +154,26 @@ func (u *update) sandbox(ctx context.Context, l lack, want cgroups.Resources) er
 	return nil
 }
 
-// checkMemory refuses to lower a memory limit to less than is used: the kernel would kill
-// processes. The words are the kubelet's.
+// inUseError says that a memory limit is not lowered to less than is used: the kernel would kill processes. The
+// words are the kubelet's.
+type inUseError struct {
+	whose       string
+	limit, used int64 // bytes
+}
+
+func (e *inUseError) Error() string {
+	return fmt.Sprintf("cannot decrease memory limits: attempting to set %s memory limit (%d) below current usage (%d)",
+		e.whose, e.limit, e.used)
+}
+
+// checkMemory refuses to lower a memory limit to less than is used.
 func (l lack) checkMemory(whose string, limit int64, used func() (int64, error)) error {
 	if !slices.ContainsFunc(l.gaps, gap.lowersMemory) {
 		return nil
 	}
 	now, err := used()
 	if err == nil && now >= limit {
-		err = fmt.Errorf("cannot decrease memory limits: attempting to set %s memory limit (%d) below current usage (%d)",
-			whose, limit, now)
+		err = &inUseError{whose, limit, now}
 	}
 	return err
 }
