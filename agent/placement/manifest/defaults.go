@@ -36,7 +36,7 @@ func SetDefaults(pod *v1.Pod, gates Gates) {
 		defaultVolume(&s.Volumes[i].VolumeSource)
 	}
 	if s.Resources != nil {
-		defaultPodResources(pod, gates.On("PodLevelResourcesFixDefaulting"))
+		DefaultPodResources(pod, gates.On("PodLevelResourcesFixDefaulting"))
 	}
 	roundToMilli(s.Overhead)
 }
@@ -142,10 +142,10 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 	}
 }
 
-// defaultPodResources completes what is set for the pod as a whole: limits of huge pages by those of the
+// DefaultPodResources completes what is set for the pod as a whole: limits of huge pages by those of the
 // containers, requests by those of the containers or else by the limits, and, if limits, the limits of
-// what all containers have limits of.
-func defaultPodResources(pod *v1.Pod, limits bool) {
+// what all containers have limits of. The containers have their defaults.
+func DefaultPodResources(pod *v1.Pod, limits bool) {
 	r := pod.Spec.Resources
 	roundToMilli(r.Limits)
 	roundToMilli(r.Requests)

@@ -25,14 +25,16 @@ type Shape struct {
 	Claims []ClaimSpec
 }
 
-// PodSpec is a pod in mixes and traces: only what its containers ask for. Resources may be written
-// without a domain ("gpu").
+// PodSpec is a pod in mixes and traces: only what it and its containers ask for. Resources may be
+// written without a domain ("gpu").
 type PodSpec struct {
 	// Annotations ask for a placement, as a pod's do.
-	Annotations    map[string]string `json:"annotations,omitempty"`
-	InitContainers []ContainerSpec   `json:"initContainers,omitempty"`
-	Containers     []ContainerSpec   `json:"containers,omitempty"`
-	Claims         []ClaimSpec       `json:"claims,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// Resources is what the pod asks for as a whole; nil: only its containers ask.
+	Resources      *PodResources   `json:"resources,omitempty"`
+	InitContainers []ContainerSpec `json:"initContainers,omitempty"`
+	Containers     []ContainerSpec `json:"containers,omitempty"`
+	Claims         []ClaimSpec     `json:"claims,omitempty"`
 }
 
 // ContainerSpec is one container. As in a pod, a missing request defaults to the limit. Amounts are
@@ -89,6 +91,9 @@ func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, made)
 	}
+	if err := s.whole(pod, spec.Resources); err != nil {
+		return Shape{}, fmt.Errorf("resources: %w", err)
+	}
 	claims, err := s.claims(pod, spec.Claims)
 	return Shape{Name: name, Pod: pod, Claims: claims}, err
 }
@@ -110,11 +115,8 @@ func checkAnnotations(pod *v1.Pod) error {
 func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) {
 	c := v1.Container{Name: name}
 	var err error
-	if c.Resources.Limits, err = s.amounts(spec.Limits); err != nil {
-		return c, fmt.Errorf("limits: %w", err)
-	}
-	if c.Resources.Requests, err = s.amounts(spec.Requests); err != nil {
-		return c, fmt.Errorf("requests: %w", err)
+	if c.Resources, err = s.requirements(spec.Limits, spec.Requests); err != nil {
+		return c, err
 	}
 	for _, name := range spec.Claims {
 		c.Resources.Claims = append(c.Resources.Claims, v1.ResourceClaim{Name: name})
@@ -130,15 +132,32 @@ func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) 
 	return c, err
 }
 
+func (s *Site) requirements(limits, requests map[string]Text) (r v1.ResourceRequirements, err error) {
+	if r.Limits, err = s.amounts(limits); err != nil {
+		return r, fmt.Errorf("limits: %w", err)
+	}
+	if r.Requests, err = s.amounts(requests); err != nil {
+		return r, fmt.Errorf("requests: %w", err)
+	}
+	return r, nil
+}
+
 // complete sets missing requests to the limits, and refuses requests above their limits.
 func complete(r *v1.ResourceRequirements) error {
 	if len(r.Limits) > 0 && r.Requests == nil {
 		r.Requests = v1.ResourceList{}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+	for name, limit := range r.Limits {
 		if _, ok := r.Requests[name]; !ok {
-			r.Requests[name] = r.Limits[name]
+			r.Requests[name] = limit
 		}
+	}
+	return checkLimits(*r)
+}
+
+// checkLimits refuses requests above their limits.
+func checkLimits(r v1.ResourceRequirements) error {
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 		limit, request := r.Limits[name], r.Requests[name]
 		if request.Cmp(limit) > 0 {
 			return fmt.Errorf("the request of %s, %s, is more than the limit, %s",

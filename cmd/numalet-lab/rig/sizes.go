@@ -34,8 +34,8 @@ type Resize struct {
 type ResizeSpec struct {
 	// Every is the time between two resizes of a pod.
 	Every Lifetime `json:"every"`
-	// To lists sizes, as multiples of what the template asks for. A pod goes from the one that it asks for to
-	// another of these and 1, each as likely.
+	// To lists sizes, as multiples of what the template and its containers ask for. A pod goes from the one
+	// that it asks for to another of these and 1, each as likely.
 	To []float64 `json:"to"`
 	// Of lists the resources that change; empty: cpu and memory.
 	Of []v1.ResourceName `json:"of,omitempty"`
@@ -95,39 +95,54 @@ func (r *ResizeSpec) sizes(of Shape, index int) []Size {
 }
 
 // scaled returns the pod with a multiple of its requests and limits. Init containers that end keep theirs, as
-// the API server demands. In a Guaranteed pod whole CPUs stay whole, so that they stay exclusive.
+// the API server demands. What the pod asks for as a whole covers what its containers then do.
 func scaled(pod *v1.Pod, factor float64, names []v1.ResourceName) *v1.Pod {
 	guaranteed := podspec.QOSClass(pod) == v1.PodQOSGuaranteed
-	pod = pod.DeepCopy()
+	pod, s := pod.DeepCopy(), scaling{factor, names}
 	for c, kind := range podspec.Containers(pod) {
-		if kind == podspec.Init {
-			continue
+		if kind != podspec.Init {
+			s.scale(c.Resources, nil, guaranteed && podspec.QualifiesAlone(pod, c))
 		}
-		for _, list := range []v1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
-			for _, name := range names {
-				if q, is := list[name]; is {
-					list[name] = multiple(name, q, factor, guaranteed)
-				}
-			}
-		}
+	}
+	if whole := pod.Spec.Resources; whole != nil {
+		s.scale(*whole, containersRequest(pod), guaranteed)
 	}
 	return pod
 }
 
-// multiple returns a multiple of an amount, rounded up: CPUs to whole ones if they were whole and are to stay
-// so, or to millicores, memory to MiB.
-func multiple(name v1.ResourceName, q resource.Quantity, factor float64, whole bool) resource.Quantity {
-	unit, format := int64(1<<20), resource.BinarySI
+// scaling multiplies what pods ask for.
+type scaling struct {
+	factor float64
+	names  []v1.ResourceName
+}
+
+// scale sets the requests and limits to multiples of them, and to at least this much. exclusive: CPUs are
+// for one alone, and whole ones stay whole.
+func (s scaling) scale(r v1.ResourceRequirements, least v1.ResourceList, exclusive bool) {
+	for _, list := range []v1.ResourceList{r.Requests, r.Limits} {
+		for _, name := range s.names {
+			if q, is := list[name]; is {
+				amount := max(float64(amountOf(name, q))*s.factor, float64(amountOf(name, least[name])))
+				whole := exclusive && q.MilliValue()%1000 == 0
+				list[name] = roundedUp(name, amount, whole)
+			}
+		}
+	}
+}
+
+// roundedUp returns at least this amount: CPUs in whole ones if whole, or in millicores, memory in MiB.
+func roundedUp(name v1.ResourceName, amount float64, whole bool) resource.Quantity {
+	unit := int64(1 << 20)
 	if name == v1.ResourceCPU {
-		if unit, format = 1, resource.DecimalSI; whole && q.MilliValue()%1000 == 0 {
+		if unit = 1; whole {
 			unit = 1000
 		}
 	}
-	amount := int64(math.Ceil(float64(amountOf(name, q))*factor/float64(unit)-1e-9)) * unit
+	n := int64(math.Ceil(amount/float64(unit)-1e-9)) * unit
 	if name == v1.ResourceCPU {
-		return *resource.NewMilliQuantity(amount, format)
+		return *resource.NewMilliQuantity(n, resource.DecimalSI)
 	}
-	return *resource.NewQuantity(amount, format)
+	return *resource.NewQuantity(n, resource.BinarySI)
 }
 
 // draw draws the resizes of a pod that runs for as long as this; its sizes are those from first on.
@@ -175,7 +190,8 @@ func (s Shape) checkSize(size Shape) error {
 		return fmt.Errorf("it is %s and the template %s; a resize does not change the QoS class", is, was)
 	}
 	if !reflect.DeepEqual(lasting(s), lasting(size)) {
-		return errors.New("it differs from the template in more than cpu and memory of containers that run on")
+		return errors.New("it differs from the template in more than cpu and memory, of the pod as a whole and of " +
+			"containers that run on")
 	}
 	return nil
 }
@@ -196,6 +212,9 @@ func lasting(s Shape) PodSpec {
 	}
 	for _, c := range spec.Containers {
 		without(c)
+	}
+	if whole := spec.Resources; whole != nil {
+		without(ContainerSpec{Limits: whole.Limits, Requests: whole.Requests})
 	}
 	return spec
 }

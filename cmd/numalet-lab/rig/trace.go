@@ -236,8 +236,8 @@ func (t *traceReader) newShape(line traceLine) (Shape, error) {
 		shape.Name = describe(shape)
 		return shape, nil
 	}
-	if len(line.Containers) > 0 {
-		return Shape{}, errors.New("it has both containers and a manifest")
+	if len(line.Containers) > 0 || line.Resources != nil {
+		return Shape{}, errors.New("it has both containers or resources and a manifest")
 	}
 	pod := &v1.Pod{}
 	if err := json.Unmarshal(line.Manifest, pod); err != nil {
@@ -250,6 +250,9 @@ func (t *traceReader) newShape(line traceLine) (Shape, error) {
 		if err := complete(&c.Resources); err != nil {
 			return Shape{}, fmt.Errorf("manifest: container %s: %w", c.Name, err)
 		}
+	}
+	if err := completeWhole(pod); err != nil {
+		return Shape{}, fmt.Errorf("manifest: spec.resources: %w", err)
 	}
 	claims, err := t.site.claims(pod, line.Claims)
 	if err != nil {

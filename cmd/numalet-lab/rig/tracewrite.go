@@ -47,7 +47,7 @@ func WriteTrace(w io.Writer, s Stream) error {
 	return out.Flush()
 }
 
-// specOf returns what the pod's containers ask for, in full.
+// specOf returns what the pod and its containers ask for, in full.
 func specOf(shape Shape) PodSpec {
 	pod := shape.Pod
 	specs := func(list []v1.Container) (out []ContainerSpec) {
@@ -65,8 +65,12 @@ func specOf(shape Shape) PodSpec {
 		}
 		return slices.Clip(out)
 	}
+	var whole *PodResources
+	if r := pod.Spec.Resources; r != nil {
+		whole = &PodResources{Limits: texts(r.Limits), Requests: texts(r.Requests)}
+	}
 	return PodSpec{
-		Annotations:    pod.Annotations,
+		Annotations: pod.Annotations, Resources: whole,
 		InitContainers: specs(pod.Spec.InitContainers), Containers: specs(pod.Spec.Containers),
 		Claims: shape.Claims,
 	}
