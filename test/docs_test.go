@@ -93,6 +93,11 @@ var documented = map[string]struct {
 	"numalet rig mixes elastic | sed /resizes:/d > still.yaml": {},
 	"numalet rig --topology-from fixture:playground --mix still.yaml --pods 3000 " +
 		"--policies none,best-effort/restricted+lowest/packed/spread": {add: few},
+	"numalet rig --topology-from fixture:playground --mix pooled --pods 3000 " +
+		"--policies restricted/single-numa-node+pod/container+pools,restricted+pod": {add: few},
+	"numalet rig mixes pooled | sed /resources:/d > apart.yaml": {},
+	"numalet rig --topology-from fixture:playground --mix apart.yaml --pods 3000 " +
+		"--policies restricted/single-numa-node+pod/container+pools": {add: few},
 
 	"numalet fit -f pod.yaml --server 127.0.0.1:10255":                          {},
 	"numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml": {},

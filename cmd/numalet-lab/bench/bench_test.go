@@ -45,6 +45,7 @@ reservedMemory:
 topologyManagerPolicy: restricted
 topologyManagerScope: pod
 topologyManagerPolicyOptions: {prefer-closest-numa-nodes: "true"}
+featureGates: {PodLevelResourceManagers: true}
 `
 
 // The configuration decides, and what it reserves is kept from pods.
@@ -73,6 +74,9 @@ func TestPoliciesFromFiles(t *testing.T) {
 	for _, p := range policies {
 		line := fmt.Sprintf("%s: %s %s closest=%v shared=%v memory=%v %+v", p.Name, p.Rules.Policy,
 			p.Rules.Scope, p.Closest, p.SharedCPUs, p.PlacedMemory, p.CPUOptions.FullPCPUsOnly)
+		if p.Rules.PodLevel {
+			line += " pools"
+		}
 		if k := p.Kept; k != nil {
 			cpu, memory := k.Allocatable[v1.ResourceCPU], k.Allocatable[v1.ResourceMemory]
 			pods := k.Allocatable[v1.ResourcePods]
@@ -86,9 +90,9 @@ func TestPoliciesFromFiles(t *testing.T) {
 		"none: none container closest=false shared=false memory=false false",
 		"today: none container closest=false shared=false memory=false false " +
 			"[1,33] 62 MEMORY 7 pods 0",
-		"new: restricted pod closest=true shared=false memory=true true " +
+		"new: restricted pod closest=true shared=false memory=true true pools " +
 			"[0-1,32-33] 60 LESS 110 pods 1024",
-		"strict: single-numa-node pod closest=false shared=false memory=false true " +
+		"strict: single-numa-node pod closest=false shared=false memory=false true pools " +
 			"[0-1,32-33] 60 LESS 110 pods 1024",
 		"bare: single-numa-node container closest=false shared=true memory=false false " +
 			"[] 64 MEMORY 110 pods 0",

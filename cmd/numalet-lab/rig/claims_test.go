@@ -161,7 +161,7 @@ func TestBrokenClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.claimed.Insert(keyOf(gpus[0]))
-		err = w.admit(1, newLots([]Shape{shape}, nil)[0], allocation.Plan{Pod: allocation.Pod{
+		err = w.admit(1, newLots([]Shape{shape}, w.room.View)[0], allocation.Plan{Pod: allocation.Pod{
 			Containers: map[string]allocation.Container{"main-0": {test.claims}}}})
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)

@@ -34,7 +34,8 @@
 // # What is checked
 //
 // After each admission: no CPU or device is given out twice, by a plugin or a claim, none is
-// reserved, offline or unknown, and the number is the one asked for. From time to time, and at the
+// reserved, offline or unknown, and the number is the one asked for. A pod has a pool if one is due to it,
+// and its containers have parts of that, or share what these leave. From time to time, and at the
 // end, the resources taken are summed up again over the running pods. The first difference ends the
 // run with an error.
 package rig

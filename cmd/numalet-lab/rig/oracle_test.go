@@ -44,6 +44,10 @@ func policies(t testing.TB, text string) []Policy {
 	return out
 }
 
+// poolPolicies have pods with pools, of CPUs and memory or only of one of these.
+const poolPolicies = ",pools+pod+best-effort/single-numa-node+memory-none/memory-static,pools+restricted," +
+	"pools+pod+restricted+cpu-none+memory-static,pools+pod+restricted+full-pcpus-only+strict-cpu-reservation"
+
 // The counts that Run keeps equal a plain count over its decisions.
 func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 	for _, test := range []struct {
@@ -51,6 +55,7 @@ func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 		devices      []string
 		wait         time.Duration
 		load         float64
+		policies     string // beside the others
 	}{
 		{machine: "playground", mix: "training"},
 		{machine: "playground", mix: "training", wait: 2 * time.Hour},
@@ -59,6 +64,9 @@ func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 		{machine: "sparse-offline", mix: "cpu-only", load: 2},
 		{machine: "cpuless-memory", mix: "inference", devices: []string{"gpu=3", "gpu=4@1,3"}},
 		{machine: "eight-node", mix: "training", wait: time.Hour},
+		{machine: "playground", mix: "pooled", policies: ",pools+pod+restricted"},
+		{machine: "playground", mix: "testdata/pools.yaml", policies: poolPolicies, wait: time.Hour},
+		{machine: "eight-node", mix: "testdata/pools.yaml", policies: poolPolicies, devices: []string{"gpu=2"}},
 	} {
 		t.Run(test.machine+" "+test.mix, func(t *testing.T) {
 			s := site(t, test.machine, test.devices...)
@@ -67,7 +75,7 @@ func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 				"none/best-effort/restricted/single-numa-node+container/pod,"+
 					"restricted+prefer-closest-numa-nodes+full-pcpus-only+strict-cpu-reservation,"+
 					"cpu-none,memory-static+none/restricted/single-numa-node+container/pod,"+
-					"cpu-none+memory-static") {
+					"cpu-none+memory-static"+test.policies) {
 				check(t, recount{site: s, policy: p, stream: stream}, test.wait)
 			}
 		})

@@ -31,6 +31,8 @@ type Settings struct {
 	CPUManager      string   `json:"cpuManagerPolicy"`
 	CPUOptions      []string `json:"cpuManagerPolicyOptions,omitempty"`
 	MemoryManager   string   `json:"memoryManagerPolicy"`
+	// PodLevel is the gate of that name: pods with pod-level resources can have CPUs and memory of their own.
+	PodLevel bool `json:"podLevelResourceManagers,omitempty"`
 	// ReservedCPUs are never given out; empty: no particular CPUs are reserved.
 	ReservedCPUs string `json:"reservedCPUs"`
 	// IsolatedCPUs are given only to pods that ask for them.
@@ -74,6 +76,8 @@ type Placement struct {
 	// The same counts for containers.
 	PlacedContainers  int `json:"placedContainers"`
 	AlignedContainers int `json:"alignedContainers"`
+	// ByCPUs counts all containers of admitted pods.
+	ByCPUs ByCPUs `json:"containersByCPUs"`
 	// Spread counts the placed pods by their number of nodes, starting with one node.
 	Spread    []int   `json:"spread"`
 	MeanNodes float64 `json:"meanNodes"`
@@ -89,6 +93,14 @@ type Placement struct {
 	SwitchPairs int `json:"switchPairs,omitempty"`
 }
 
+// ByCPUs counts containers by the CPUs that they run on: Own, those that Pod containers share with others of
+// their pod only, or those that Node containers of all pods share.
+type ByCPUs struct {
+	Own  int `json:"own"`
+	Pod  int `json:"pod"`
+	Node int `json:"node"`
+}
+
 // ResourceUse is the use of one resource, averaged over the time up to the last arrival.
 type ResourceUse struct {
 	Resource string `json:"resource"`
@@ -101,7 +113,7 @@ type ResourceUse struct {
 	// and other nodes, but serve no request for a single node.
 	Fragmentation *float64 `json:"fragmentation,omitempty"`
 	// Stranded is the share of all devices that are free on a node with too few free CPUs for the
-	// smallest container that asks for such devices. It is absent for cpu, memory and huge pages.
+	// smallest container that asks for such devices, or for its pod's pool. It is absent for cpu, memory and huge pages.
 	Stranded *float64 `json:"stranded,omitempty"`
 }
 
@@ -194,7 +206,8 @@ type Decision struct {
 	Held []Holding
 }
 
-// Holding lists what one container holds.
+// Holding lists what one container holds. A pod's pool has no name of a container; containers of the pod have
+// parts of it, or share the rest.
 type Holding struct {
 	Container string `json:"container"`
 	CPUs      string `json:"cpus,omitempty"`

@@ -47,6 +47,7 @@ const maxPolicies = 64
 //	cpu-static, cpu-none                               CPU manager policy
 //	memory-static, memory-none                         memory manager policy
 //	devices-near, devices-by-id                        whether a container's devices are close together
+//	pools                                              the gate PodLevelResourceManagers
 //	full-pcpus-only, ...                               options of the CPU manager
 //
 // Words joined by "/" are alternatives: "restricted/none+pod/container" is four sets. A set may
@@ -145,6 +146,9 @@ func (p *Policy) read(word string, options map[string]string) (about string) {
 	case "devices-near", "devices-by-id":
 		p.Rules.DevicesByID = word == "devices-by-id"
 		return "devices"
+	case "pools":
+		p.Rules.PodLevel = true
+		return word
 	}
 	if policy, err := topology.ParsePolicy(word); err == nil {
 		p.Rules.Policy = policy
@@ -172,6 +176,6 @@ func PolicyWords() []string {
 		string(topology.SingleNUMANode), string(topology.ContainerScope), string(topology.PodScope),
 		string(topology.LowestNodes), string(topology.Packed), string(topology.Spread),
 		"prefer-closest-numa-nodes", "cpu-static", "cpu-none", "memory-static", "memory-none",
-		"devices-near", "devices-by-id",
+		"devices-near", "devices-by-id", "pools",
 	}, cpumanager.OptionNames()...)
 }

@@ -99,6 +99,7 @@ func (c recount) outcome() Outcome {
 // place counts one admitted pod: its nodes and their distances.
 func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, distance float64) {
 	p, m := &out.Placement, c.site.Machine
+	c.countByCPUs(&p.ByCPUs, c.stream.Shapes[shape].Pod, held)
 	all := map[topology.NodeID]bool{}
 	for _, h := range held {
 		own := map[topology.NodeID]bool{}
@@ -133,6 +134,9 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 		}
 		pairs, near := c.pairs(devices)
 		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+near
+		if h.Container == "" {
+			continue // the pool, of which containers have parts
+		}
 		if len(own) > 0 {
 			p.PlacedContainers++
 		}
@@ -163,6 +167,28 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 		}
 	}
 	return len(all), sum / pairs
+}
+
+// countByCPUs counts containers by whether they have CPUs, and by what they ask for where the pod has some.
+func (c recount) countByCPUs(out *ByCPUs, pod *v1.Pod, held []Holding) {
+	cpusOf := map[string]string{}
+	for _, h := range held {
+		cpusOf[h.Container] = h.CPUs
+	}
+	for _, one := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		r := one.Resources
+		alone := !r.Limits.Cpu().IsZero() && !r.Limits.Memory().IsZero() &&
+			r.Limits.Cpu().Equal(*r.Requests.Cpu()) && r.Limits.Memory().Equal(*r.Requests.Memory()) &&
+			r.Limits.Cpu().MilliValue()%1000 == 0
+		switch {
+		case cpusOf[one.Name] == "":
+			out.Node++
+		case cpusOf[""] != "" && !alone:
+			out.Pod++
+		default:
+			out.Own++
+		}
+	}
 }
 
 // pairs compares each device with each one of the other resources.
@@ -272,7 +298,11 @@ func (c recount) memoryFragmentation() (sum float64) {
 		}
 		last = min(d.At, end)
 		sign := map[string]int{Admitted: 1, Left: -1}[d.Kind]
+		pooled := slices.ContainsFunc(d.Held, func(h Holding) bool { return h.Container == "" && h.Memory != nil })
 		for _, h := range d.Held {
+			if pooled && h.Container != "" {
+				continue // it has a part of the pool
+			}
 			nodes, err := topology.ParseNodeSet(h.MemoryNodes)
 			if err != nil {
 				panic(err)

@@ -239,6 +239,9 @@ func (z *resizing) check(w *world) error {
 			return fmt.Errorf("of %s, the line counts %s, and pods request %s", name, has.String(), q.String())
 		}
 	}
+	if knows.Sharing != w.room.Sharing {
+		return fmt.Errorf("that pods share the node's CPUs is %v to the line, and %v", knows.Sharing, w.room.Sharing)
+	}
 	if cpus := knows.Taken.CPUs(); len(z.Order) != len(w.live) || !cpus.Equals(w.room.Taken.CPUs()) {
 		return fmt.Errorf("the line has %d pods with the CPUs %s, and %d run with %s", len(z.Order), cpus,
 			len(w.live), w.room.Taken.CPUs())

@@ -88,10 +88,10 @@ func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes, w.room.CPUs), queue: newQueue()}
+	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes, w.room.View), queue: newQueue()}
 	r.stats = newStatistics(site, p, s, w.room.Memory)
 	if len(s.Sizes) > 0 {
-		r.sizes = newLots(shapesOf(s.Sizes), w.room.CPUs)
+		r.sizes = newLots(shapesOf(s.Sizes), w.room.View)
 		r.resizes = newResizing(w, p, o.Wait, r.answered)
 	}
 	return r, nil

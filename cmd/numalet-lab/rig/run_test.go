@@ -239,7 +239,7 @@ func TestBrokenPlans(t *testing.T) {
 		}
 		w.setIdle(cpuset.New(2), false)
 		w.room.Taken = w.room.Taken.With(allocation.DeviceIDs{"example.com/gpu": sets.New("gpu-0")})
-		l := newLots([]Shape{shape}, w.room.CPUs)[0]
+		l := newLots([]Shape{shape}, w.room.View)[0]
 		err = w.admit(1, l, test.plan)
 		if test.want == "" && err != nil || test.want != "" && (err == nil ||
 			!strings.Contains(err.Error(), test.want)) {
@@ -270,7 +270,7 @@ func TestBooksThatDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newLots([]Shape{shape}, w.room.CPUs)[0]
+		l := newLots([]Shape{shape}, w.room.View)[0]
 		plan, err := w.roomOf(l, nil).Plan(l.Pod, nil)
 		if err == nil {
 			err = w.admit(0, l, plan)

@@ -16,6 +16,7 @@ func (p Policy) settings(s *Site) Settings {
 		AllocatableMillis: s.capacity(string(v1.ResourceCPU)),
 		AllocatableBytes:  s.capacity(string(v1.ResourceMemory)),
 		MaxPods:           s.capacity(string(v1.ResourcePods)),
+		PodLevel:          p.Rules.PodLevel,
 	}
 	if p.Closest {
 		out.TopologyOptions = []string{"prefer-closest-numa-nodes"}

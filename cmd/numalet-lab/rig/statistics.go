@@ -81,10 +81,18 @@ func (s *statistics) left(pod tenant) {
 // place counts where a pod was placed, and reports whether it is aligned.
 func (s *statistics) place(pod tenant) bool {
 	p := &s.out.Placement
-	var all []allocation.Container
+	all := []allocation.Container{pod.held.Pool()}
 	for c := range podspec.Containers(pod.shape.Pod) {
 		held := pod.held.Containers[c.Name]
 		all = append(all, held)
+		switch {
+		case held.CPUs().IsEmpty():
+			p.ByCPUs.Node++
+		case pod.held.SharesCPUs(pod.shape.Pod, c):
+			p.ByCPUs.Pod++
+		default:
+			p.ByCPUs.Own++
+		}
 		pairs, near := pairsOf(s.machine, held)
 		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+near
 		if one := spotOf(s.machine, held); !one.nodes.IsEmpty() {

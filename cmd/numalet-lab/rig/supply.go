@@ -7,6 +7,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // supply counts what is free on each node: CPUs, every device resource, and memory and huge pages
@@ -34,7 +35,8 @@ type deviceShelf struct {
 	resource string
 	total    int
 	nodeOf   map[string]int // -1: no particular node
-	// needs is the number of exclusive CPUs of the smallest container that asks for such a device.
+	// needs is the number of exclusive CPUs of the smallest container that asks for such a device, or of its
+	// pod's pool.
 	needs int
 }
 
@@ -73,7 +75,7 @@ func newSupply(site *Site, p Policy, shapes []Shape, devices []string) *supply {
 			d.add(n)
 		}
 		if !p.SharedCPUs {
-			d.needs = fewestCPUs(shapes, name)
+			d.needs = fewestCPUs(shapes, p.Rules, name)
 		}
 		s.devices = append(s.devices, d)
 	}
@@ -171,13 +173,13 @@ func (s *supply) move(held allocation.Pod, sign int) {
 			s.cpus.free[node] += sign
 		}
 	}
+	if len(s.memory) > 0 {
+		for _, b := range allocation.HoldingsOf(held).Memory() { // of a pool, without the parts
+			s.moveMemory(b, sign)
+		}
+	}
 	seen := map[string]bool{}
 	for _, c := range held.Containers {
-		if len(s.memory) > 0 {
-			for _, b := range c.Memory() {
-				s.moveMemory(b, sign)
-			}
-		}
 		for _, set := range devicesOf(c) {
 			for i := range s.devices {
 				if s.devices[i].resource == set.Resource {
@@ -199,18 +201,23 @@ func (d *deviceShelf) move(ids []string, sign int, seen map[string]bool) {
 	}
 }
 
-// fewestCPUs returns the smallest number of exclusive CPUs of a container that asks for the
-// resource; 0 if some container has none, or no container asks.
-func fewestCPUs(shapes []Shape, resource string) int {
+// fewestCPUs returns the smallest number of exclusive CPUs of a container that asks for the resource, or of
+// the pool of its pod, which is placed with the devices; 0 if some container has none, or no container asks.
+func fewestCPUs(shapes []Shape, policy topology.Rules, resource string) int {
 	fewest := -1
 	for _, s := range shapes {
+		rules, _ := podspec.Rules(s.Pod, policy)
 		for i := range s.Pod.Spec.Containers {
 			c := &s.Pod.Spec.Containers[i]
 			q := c.Resources.Limits[v1.ResourceName(resource)]
 			if q.IsZero() && !s.claims(c, resource) {
 				continue
 			}
-			if n := cpumanager.Exclusive(s.Pod, c, topology.Rules{}); fewest < 0 || n < fewest {
+			n := cpumanager.Pool(s.Pod, rules)
+			if n == 0 {
+				n = cpumanager.Exclusive(s.Pod, c, rules)
+			}
+			if fewest < 0 || n < fewest {
 				fewest = n
 			}
 		}

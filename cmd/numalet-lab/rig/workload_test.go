@@ -88,7 +88,7 @@ func TestLifetimes(t *testing.T) {
 
 // A stream that is written and read again stays the same.
 func TestTraceRoundTrip(t *testing.T) {
-	for _, mix := range []string{"inference", "elastic"} {
+	for _, mix := range []string{"inference", "elastic", "pooled", "testdata/pools.yaml"} {
 		t.Run(mix, func(t *testing.T) { testRoundTrip(t, mix) })
 	}
 }
@@ -112,7 +112,7 @@ func testRoundTrip(t *testing.T, mix string) {
 	if err := WriteTrace(&second, again); err != nil || second.String() != first.String() {
 		t.Errorf("written again it differs: %v", err)
 	}
-	for _, p := range policies(t, DefaultPolicies) {
+	for _, p := range policies(t, DefaultPolicies+",restricted+pod+pools") {
 		a, err := Run(t.Context(), s, p, stream, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -334,6 +334,8 @@ func TestPolicies(t *testing.T) {
 		{strings.Repeat("none/", 70) + "none", "error: policies"},
 		{"none+pod+cpu-static+align-by-socket", "none+pod+cpu-static+align-by-socket"},
 		{"restricted+prefer-closest-numa-nodes", "restricted+prefer-closest-numa-nodes"},
+		{"restricted+pod+pools", "restricted+pod+pools"},
+		{"pools+pools", `error: policies "pools+pools": "pools" and "pools" say the same thing twice`},
 	} {
 		got := ""
 		parsed, err := ParsePolicies(test.text)

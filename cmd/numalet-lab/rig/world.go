@@ -38,22 +38,26 @@ type tenant struct {
 	held  allocation.Pod
 }
 
-// lot is a shape with values that are computed once.
+// lot is a shape with values that are computed once. Rules are the pod's own.
 type lot struct {
 	Shape
+	rules    topology.Rules
 	requests v1.ResourceList
 	shares   bool
 	picks    []pick
+	pool     pool
 }
 
-// newLots computes the lots of shapes on a node with this CPU policy, nil for none.
-func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
+// newLots computes the lots of shapes on a node of this view.
+func newLots(shapes []Shape, node allocation.View) []*lot {
 	out := make([]*lot, len(shapes))
 	for i, s := range shapes {
+		// a choice that pods may not make stays the policy's
+		rules, _ := podspec.Rules(s.Pod, node.Rules)
 		out[i] = &lot{
-			Shape: s, requests: allocation.Requests(node, s.Pod, topology.Rules{}),
-			shares: cpumanager.Shares(s.Pod, topology.Rules{}),
-			picks:  picksOf(s.Claims),
+			Shape: s, rules: rules, requests: allocation.Requests(node.CPUs, s.Pod, rules),
+			shares: cpumanager.Shares(s.Pod, rules), picks: picksOf(s.Claims),
+			pool: poolOf(s.Pod, node, rules),
 		}
 	}
 	return out
@@ -103,9 +107,7 @@ func uidOf(arrival int) types.UID { return types.UID(strconv.Itoa(arrival)) }
 // roomOf returns the room of a pod whose claims have these devices.
 func (w *world) roomOf(l *lot, claims []claim.Use) allocation.Room {
 	room := w.room
-	// a choice that pods may not make stays the policy's
-	room.Rules, _ = podspec.Rules(l.Pod, room.Rules)
-	room.Claims.Uses = claims
+	room.Rules, room.Claims.Uses = l.rules, claims
 	return room
 }
 
@@ -137,7 +139,7 @@ func (w *world) leave(arrival int) tenant {
 // resize gives the pod of an arrival what was decided for it.
 func (w *world) resize(arrival int, to *lot, held allocation.Pod) (before, after tenant, err error) {
 	before = w.leave(arrival)
-	err = w.admit(arrival, to, allocation.Plan{Pod: held})
+	err = w.admit(arrival, to.keeping(before.shape), allocation.Plan{Pod: held})
 	return before, w.live[arrival], err
 }
 
@@ -166,8 +168,11 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 	if others := cpus.Difference(isolated); !others.IsEmpty() {
 		return fmt.Errorf("%s got CPUs %s, and isolated are %s", l.Name, others, w.site.IsolatedCPUs)
 	}
+	if err := w.checkPool(l, plan.Pod); err != nil {
+		return err
+	}
 	for c := range podspec.Containers(l.Pod) {
-		err := w.checkContainer(l.Pod, c, plan.Pod.Containers[c.Name])
+		err := w.checkContainer(l, c, plan.Pod)
 		if err == nil {
 			err = w.checkClaims(l, c, plan.Pod.Containers[c.Name])
 		}
@@ -175,18 +180,24 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 			return fmt.Errorf("%s: container %s: %w", l.Name, c.Name, err)
 		}
 	}
-	return checkApart(l.Pod, plan.Pod)
-}
-
-func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Container) error {
-	if w.room.CPUs != nil && !w.asAsked(pod, c, got.CPUs()) {
-		return fmt.Errorf("it got %d CPUs and asked for %d", got.CPUs().Size(),
-			cpumanager.Exclusive(pod, c, w.room.Rules))
-	}
-	if err := w.checkBlocks(pod, c, got.Memory()); err != nil {
+	if err := l.checkApart(plan.Pod); err != nil {
 		return err
 	}
-	wants := podspec.DeviceRequests(pod, c)
+	return w.checkNode(l, plan.Pod)
+}
+
+func (w *world) checkContainer(l *lot, c *v1.Container, whole allocation.Pod) error {
+	if err := w.checkCPUs(l, c, whole); err != nil {
+		return err
+	}
+	check := w.checkBlocks
+	if len(l.pool.memory) > 0 {
+		check = (*lot).checkMemoryOfPool
+	}
+	if err := check(l, c, whole); err != nil {
+		return err
+	}
+	got, wants := whole.Containers[c.Name], podspec.DeviceRequests(l.Pod, c)
 	if len(wants) != len(got.Devices()) {
 		return fmt.Errorf("it got devices of %d resources and asked for %d", len(got.Devices()),
 			len(wants))
@@ -207,30 +218,30 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 }
 
 // asAsked reports whether the container got the number of CPUs it asked for, rounded up to whole
-// cores if the pod wants these.
-func (w *world) asAsked(pod *v1.Pod, c *v1.Container, got cpuset.CPUSet) bool {
-	asked, rules := cpumanager.Exclusive(pod, c, w.room.Rules), podspec.CPURules(pod)
-	if asked == 0 || !rules.WholeCores {
+// cores if the pod wants these; its pool, if it has one, is rounded up instead.
+func (w *world) asAsked(l *lot, c *v1.Container, got cpuset.CPUSet) bool {
+	asked := cpumanager.Exclusive(l.Pod, c, l.rules)
+	if asked == 0 || !l.rules.WholeCores || l.pool.cpus > 0 {
 		return got.Size() == asked
 	}
-	return got.Size() == w.room.CPUs.For(rules).Padded(got, asked)
+	return got.Size() == w.room.CPUs.For(l.rules.CPURules).Padded(got, asked)
 }
 
 // checkBlocks compares a container's memory with its request. Containers after an init container
 // may have taken over part of its memory.
-func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) error {
+func (w *world) checkBlocks(l *lot, c *v1.Container, got allocation.Pod) error {
 	left := map[v1.ResourceName]uint64{}
 	if w.room.Memory != nil {
-		maps.Copy(left, memory.Requests(pod, c, w.room.Rules))
+		maps.Copy(left, memory.Requests(l.Pod, c, l.rules))
 	}
-	for _, b := range got {
+	for _, b := range got.Containers[c.Name].Memory() {
 		if b.Size > left[b.Resource] {
 			return fmt.Errorf("it got %d bytes of %s more than it asked for",
 				b.Size-left[b.Resource], b.Resource)
 		}
 		left[b.Resource] -= b.Size
 	}
-	_, kind := podspec.Find(pod, c.Name)
+	_, kind := podspec.Find(l.Pod, c.Name)
 	for name, n := range left {
 		if n > 0 && kind != podspec.Init {
 			return fmt.Errorf("it got %d bytes of %s less than it asked for", n, name)
@@ -239,25 +250,27 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 	return nil
 }
 
-// checkApart checks that containers that run at the same time share nothing.
-func checkApart(pod *v1.Pod, got allocation.Pod) error {
+// checkApart checks that containers that run at the same time have nothing together, but for what they share
+// of their pool. An init container runs beside the sidecars before it.
+func (l *lot) checkApart(got allocation.Pod) error {
 	cpus, devices := cpuset.New(), sets.New[deviceKey]()
-	for c, kind := range podspec.Containers(pod) {
-		if kind == podspec.Init {
-			continue
-		}
+	for c, kind := range podspec.Containers(l.Pod) {
 		held := got.Containers[c.Name]
-		if !cpus.Intersection(held.CPUs()).IsEmpty() {
+		if !cpus.Intersection(held.CPUs()).IsEmpty() && !l.sharesCPUs(c) {
 			return fmt.Errorf("container %s got CPUs of another one", c.Name)
 		}
-		cpus = cpus.Union(held.CPUs())
+		if kind != podspec.Init && !l.sharesCPUs(c) {
+			cpus = cpus.Union(held.CPUs())
+		}
 		for _, d := range held.Devices() {
 			for _, id := range d.IDs {
 				key := deviceKey{d.Resource, id}
 				if devices.Has(key) {
 					return fmt.Errorf("container %s got %s of another one", c.Name, id)
 				}
-				devices.Insert(key)
+				if kind != podspec.Init {
+					devices.Insert(key)
+				}
 			}
 		}
 	}

@@ -26,6 +26,10 @@ func measures(r rig.Report) []measure {
 		{"stranded", "share of all devices that are free on a node with fewer free CPUs than the " +
 			"smallest container asking for such a device needs."},
 	}
+	if podLevel(r) {
+		out = append(out, measure{"own", "containers of the admitted pods that have CPUs of their own. Those " +
+			"under pod's share CPUs of their pod's pool with others of the pod, those under node's with all pods."})
+	}
 	out = append(out, resizeMeasures(r)...)
 	for _, o := range r.Policies {
 		if o.Placement.Pairs > 0 {

@@ -20,8 +20,14 @@ func sample(t *testing.T, wait time.Duration) rig.Report {
 	return sampleOf(t, "playground", "training", wait)
 }
 
-// sampleOf is a small comparison on the machine. Its clock ticks evenly, so its times are always the same.
+// sampleOf compares the usual policies on the machine.
 func sampleOf(t *testing.T, machine, mixName string, wait time.Duration) rig.Report {
+	t.Helper()
+	return comparison(t, machine, mixName, rig.DefaultPolicies+",cpu-none", wait)
+}
+
+// comparison is a small one. Its clock ticks evenly, so its times are always the same.
+func comparison(t *testing.T, machine, mixName, words string, wait time.Duration) rig.Report {
 	t.Helper()
 	m := topologytest.Fixture(t, machine)
 	site, err := rig.NewSite(rig.SiteConfig{Machine: m})
@@ -37,7 +43,7 @@ func sampleOf(t *testing.T, machine, mixName string, wait time.Duration) rig.Rep
 	if err != nil {
 		t.Fatal(err)
 	}
-	policies, err := rig.ParsePolicies(rig.DefaultPolicies + ",cpu-none")
+	policies, err := rig.ParsePolicies(words)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +66,13 @@ func sampleOf(t *testing.T, machine, mixName string, wait time.Duration) rig.Rep
 }
 
 func TestText(t *testing.T) {
+	pools := comparison(t, "playground", "pooled", "restricted+pod/container+pools,restricted+pod", 0)
+	pools.Policies[0].Settings.From = "new.yaml"
 	for name, r := range map[string]rig.Report{
 		"at-once": sample(t, 0), "wait": sample(t, 4*time.Hour),
 		"claims":  sampleOf(t, "dgx-h100", "testdata/claims.yaml", 0),
 		"resizes": sampleOf(t, "playground", "testdata/resizes.yaml", 0),
+		"pools":   pools,
 	} {
 		var got bytes.Buffer
 		if err := WriteText(&got, r); err != nil {

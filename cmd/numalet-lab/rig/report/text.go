@@ -119,7 +119,7 @@ func tables(r rig.Report) []table {
 	if t := reasons(r); len(t.Rows) > 0 {
 		out = append(out, t)
 	}
-	for _, t := range []table{resizes(r), unresized(r), shifts(r)} {
+	for _, t := range []table{pools(r), resizes(r), unresized(r), shifts(r)} {
 		if len(t.Rows) > 0 {
 			out = append(out, t)
 		}
@@ -208,6 +208,9 @@ func settings(r rig.Report) table {
 			[]string{o.Policy, "memory manager", s.MemoryManager},
 			[]string{o.Policy, "for pods", pods},
 		)
+		if s.PodLevel {
+			t.Rows = append(t.Rows, []string{o.Policy, "feature gate", "PodLevelResourceManagers"})
+		}
 		if s.ReservedCPUs != "" {
 			t.Rows = append(t.Rows, []string{o.Policy, "reserved CPUs", s.ReservedCPUs})
 		}
@@ -236,6 +239,28 @@ func reasons(r rig.Report) table {
 		}
 	}
 	return t
+}
+
+// pools says how many containers have CPUs of their own, share those of their pods' pools, or the node's. It is
+// empty if no policy knows pools.
+func pools(r rig.Report) table {
+	t := table{
+		Title: "Containers, by the CPUs that they run on", Words: 1,
+		Head: []string{"policy", "own", "pod's", "node's"},
+	}
+	if !podLevel(r) {
+		return t
+	}
+	for _, o := range r.Policies {
+		by := o.Placement.ByCPUs
+		t.Rows = append(t.Rows, []string{o.Policy, fmt.Sprint(by.Own), fmt.Sprint(by.Pod), fmt.Sprint(by.Node)})
+	}
+	return t
+}
+
+// podLevel reports whether a policy knows pods with pod-level resources.
+func podLevel(r rig.Report) bool {
+	return slices.ContainsFunc(r.Policies, func(o rig.Outcome) bool { return o.Settings.PodLevel })
 }
 
 func resources(r rig.Report) table {
