@@ -2,17 +2,21 @@ package agent
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 	"github.com/numalet/numalet/internal/await"
@@ -23,16 +27,14 @@ import (
 
 // standalone is the configuration of an agent that is in no cluster, on a simulated runtime, and that leaves the
 // machine alone.
-func standalone(t *testing.T, manifests string, flags ...string) *config.Config {
+func standalone(t *testing.T, settings string, flags ...string) *config.Config {
 	t.Helper()
 	dir := scratch.Dir(t)
 	runtime := simtest.Start(t, crisim.Config{Images: []string{"sim.local/run"}})
-	file := filepath.Join(dir, "config.yaml")
-	text := `apiVersion: kubelet.config.k8s.io/v1beta1
+	write(t, dir, "config.yaml", `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-staticPodPath: ` + manifests + `
-containerRuntimeEndpoint: ` + runtime.Endpoint() + `
-podLogsDir: ` + filepath.Join(dir, "logs") + `
+containerRuntimeEndpoint: `+runtime.Endpoint()+`
+podLogsDir: `+filepath.Join(dir, "logs")+`
 cpuManagerPolicy: static
 cpuManagerPolicyOptions: {full-pcpus-only: "true"}
 systemReserved: {cpu: "1"}
@@ -45,11 +47,8 @@ enableServer: false
 healthzPort: 0
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 1Mi}
-`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.FromArgs(append(flags, "--config="+file, "--root-dir="+filepath.Join(dir, "root"),
+`+settings)
+	cfg, err := config.FromArgs(append(flags, "--config="+filepath.Join(dir, "config.yaml"), "--root-dir="+filepath.Join(dir, "root"),
 		"--hostname-override=node", "--topology-from=fixture:playground"))
 	if err != nil {
 		t.Fatal(err)
@@ -88,35 +87,74 @@ func checkParts(t *testing.T, got order, first, then string) {
 	}
 }
 
-// An agent that is in no cluster has these goroutines, runs the pods of a folder, and knows of them what its
-// commands show. It ends with its context.
-func TestStandalone(t *testing.T) {
-	manifests := t.TempDir()
-	for name, text := range map[string]string{"good.yaml": `{apiVersion: v1, kind: Pod, metadata: {name: pinned}, spec: {
- containers: [{name: main, image: sim.local/run, resources: {limits: {cpu: "2", memory: 64Mi}}}]}}`, "bad.yaml": "none"} {
-		if err := os.WriteFile(filepath.Join(manifests, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+// manifest is that of a pod with one container.
+func manifest(name, resources string) string {
+	return "{apiVersion: v1, kind: Pod, metadata: {name: " + name + "}, spec: {terminationGracePeriodSeconds: 1, " +
+		"containers: [{name: main, image: sim.local/run, resources: {" + resources + "}}]}}"
+}
+
+// write writes a file of a folder.
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitPods waits until the agent has these pods, and all of them run.
+func awaitPods(ctx context.Context, t *testing.T, a *Agent, want ...string) {
+	t.Helper()
+	changed := mailbox.Subscribe(a.pods.Changes())
+	for {
+		var run []string
+		all := a.Pods()
+		for _, pod := range all {
+			if pod.Status.Phase == v1.PodRunning {
+				run = append(run, pod.Name)
+			}
+		}
+		slices.Sort(run)
+		if len(run) == len(all) && slices.Equal(run, want) {
+			return
+		}
+		if !await.On(ctx, changed) {
+			t.Fatalf("of %d pods %q run, want %q", len(all), run, want)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	a, err := New(ctx, standalone(t, manifests))
+}
+
+// An agent that is in no cluster has these goroutines, runs the pods of a folder and of a URL, knows what its
+// commands show of them, and ends with its context. The next agent adopts what runs; if it cannot write that down,
+// it ends.
+func TestStandalone(t *testing.T) {
+	url := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, manifest("served", ""))
+	}))
+	defer url.Close()
+	folder := t.TempDir()
+	write(t, folder, "pinned.yaml", manifest("pinned", `limits: {cpu: "2", memory: 64Mi}`))
+	write(t, folder, "brief.yaml", manifest("brief", ""))
+	write(t, folder, "bad.yaml", "none")
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	cfg := standalone(t, "staticPodPath: "+folder+"\nstaticPodURL: "+url.URL)
+	a, err := New(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkParts(t, a.run, "", "")
-	changed := mailbox.Subscribe(a.pods.Changes())
+	checkAligned(t, a, 0)
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	for {
-		if all := a.Pods(); len(all) == 1 && all[0].Status.Phase == v1.PodRunning {
-			break
-		}
-		if !await.On(ctx, changed) {
-			t.Fatal("the pod does not run")
-		}
+	go func() { ended <- a.Run(running) }()
+	awaitPods(ctx, t, a, "brief-node", "pinned-node", "served-node")
+	checkAligned(t, a, 1)
+	if err := os.Remove(filepath.Join(folder, "brief.yaml")); err != nil {
+		t.Fatal(err)
 	}
-	if rows := a.Placements(); len(rows) != 1 || rows[0].Pod != "pinned-node" || rows[0].CPUs == "" {
+	awaitPods(ctx, t, a, "pinned-node", "served-node")
+	if rows := a.Placements(); len(rows) != 2 || rows[0].Pod != "pinned-node" || rows[0].CPUs == "" {
 		t.Errorf("placed is %+v", rows)
 	}
 	if wrong := a.Problems(); len(wrong) != 1 || filepath.Base(wrong[0].Name) != "bad.yaml" {
@@ -129,36 +167,60 @@ func TestStandalone(t *testing.T) {
 	if short := a.Pressure(); short != nil {
 		t.Errorf("the node is short of %q", short)
 	}
-	const aligned = `
-# HELP kubelet_container_aligned_compute_resources_count [ALPHA] Containers, or pods, whose resources are aligned.
-# TYPE kubelet_container_aligned_compute_resources_count counter
-kubelet_container_aligned_compute_resources_count{boundary="physical_cpu",scope="container"} 1
-kubelet_container_aligned_compute_resources_count{boundary="uncore_cache",scope="container"} 1
-# HELP kubelet_cpu_manager_pinning_requests_total [ALPHA] Requests for CPUs of a container's own.
-# TYPE kubelet_cpu_manager_pinning_requests_total counter
-kubelet_cpu_manager_pinning_requests_total 1
-`
-	if err := testutil.GatherAndCompare(a.host.Registry, strings.NewReader(aligned),
-		"kubelet_container_aligned_compute_resources_count", "kubelet_cpu_manager_pinning_requests_total"); err != nil {
-		t.Error(err)
-	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+
+	state := filepath.Join(cfg.RootDir, store.FileName)
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	if a, err = New(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(state, "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(ctx); err == nil || !strings.Contains(err.Error(), "record the rebuilt assignments") {
+		t.Errorf("with a state that cannot be written the agent ends with %v", err)
+	}
+}
+
+// checkAligned fails unless that many containers are counted that got exclusive CPUs, all of them whole cores.
+func checkAligned(t *testing.T, a *Agent, n float64) {
+	t.Helper()
+	families, err := a.host.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			counted[name] = m.GetCounter().GetValue()
+		}
+	}
+	for _, name := range []string{"kubelet_cpu_manager_pinning_requests_total",
+		"kubelet_container_aligned_compute_resources_count physical_cpu container"} {
+		if got, is := counted[name]; !is || got != n {
+			t.Errorf("%s is %v, %t, want %v", name, got, is, n)
+		}
 	}
 }
 
 // The goroutines of a node in a cluster are there besides, before the API server has answered.
 func TestClustered(t *testing.T) {
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	text := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
- clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: {token: t}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
+	write(t, dir, "kubeconfig", `{apiVersion: v1, kind: Config, current-context: c,
+ contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {token: t}}],
+ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a, err := New(ctx, standalone(t, t.TempDir(), "--kubeconfig="+kubeconfig, "--dra-cpu"))
+	a, err := New(ctx, standalone(t, "", "--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--dra-cpu"))
 	if err != nil {
 		t.Fatal(err)
 	}
