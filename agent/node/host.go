@@ -159,7 +159,7 @@ func (h *Host) newTree(ctx context.Context) (*cgroups.Tree, error) {
 		return nil, nil
 	}
 	driver := k.CgroupDriver
-	asked, err := askDriver(ctx, h.Client)
+	asked, err := askDriver(ctx, h.Client.CgroupDriver)
 	switch {
 	case err == nil:
 		driver = asked
@@ -175,12 +175,12 @@ func (h *Host) newTree(ctx context.Context) (*cgroups.Tree, error) {
 }
 
 // askDriver asks three times, two seconds apart: a runtime that has just started may need them.
-func askDriver(ctx context.Context, client *cri.Client) (driver string, err error) {
+func askDriver(ctx context.Context, ask func(context.Context) (string, error)) (driver string, err error) {
 	for try := range 3 {
 		if try > 0 && !await.For(ctx, 2*time.Second) {
 			return "", ctx.Err()
 		}
-		driver, err = client.CgroupDriver(ctx)
+		driver, err = ask(ctx)
 		if err == nil || errors.Is(err, cri.ErrNoRuntimeConfig) {
 			return driver, err
 		}
