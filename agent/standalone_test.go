@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
@@ -30,7 +29,7 @@ import (
 func standalone(t *testing.T, settings string, flags ...string) *config.Config {
 	t.Helper()
 	dir := scratch.Dir(t)
-	runtime := simtest.Start(t, crisim.Config{Images: []string{"sim.local/run"}})
+	runtime := simtest.Start(t, crisim.Config{Images: []string{"sim.local/run", "sim.local/exit:0"}})
 	write(t, dir, "config.yaml", `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: `+runtime.Endpoint()+`
@@ -87,10 +86,10 @@ func checkParts(t *testing.T, got order, first, then string) {
 	}
 }
 
-// manifest is that of a pod with one container.
-func manifest(name, resources string) string {
-	return "{apiVersion: v1, kind: Pod, metadata: {name: " + name + "}, spec: {terminationGracePeriodSeconds: 1, " +
-		"containers: [{name: main, image: sim.local/run, resources: {" + resources + "}}]}}"
+// manifest is that of a pod with one container; without limits it has none.
+func manifest(name, image, limits string) string {
+	return "{apiVersion: v1, kind: Pod, metadata: {name: " + name + "}, spec: {restartPolicy: Never, " +
+		"containers: [{name: main, image: " + image + ", resources: {limits: {" + limits + "}}}]}}"
 }
 
 // write writes a file of a folder.
@@ -101,24 +100,36 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// awaitPods waits until the agent has these pods, and all of them run.
+// awaitPods waits until these are the agent's pods with their phases.
 func awaitPods(ctx context.Context, t *testing.T, a *Agent, want ...string) {
 	t.Helper()
 	changed := mailbox.Subscribe(a.pods.Changes())
 	for {
-		var run []string
-		all := a.Pods()
-		for _, pod := range all {
-			if pod.Status.Phase == v1.PodRunning {
-				run = append(run, pod.Name)
-			}
+		var are []string
+		for _, pod := range a.Pods() {
+			are = append(are, pod.Name+" "+string(pod.Status.Phase))
 		}
-		slices.Sort(run)
-		if len(run) == len(all) && slices.Equal(run, want) {
+		slices.Sort(are)
+		if slices.Equal(are, want) {
 			return
 		}
 		if !await.On(ctx, changed) {
-			t.Fatalf("of %d pods %q run, want %q", len(all), run, want)
+			t.Fatalf("the pods are %q, want %q", are, want)
+		}
+	}
+}
+
+// awaitFree waits until all but that many CPUs are free.
+func awaitFree(ctx context.Context, t *testing.T, a *Agent, taken int) {
+	t.Helper()
+	changed := mailbox.Subscribe(a.placement.Store.Changes())
+	for {
+		supply, err := a.Free(ctx)
+		if err == nil && len(supply) == 1 && supply[0].Free == supply[0].Total-taken {
+			return
+		}
+		if err != nil || !await.On(ctx, changed) {
+			t.Fatalf("free are %+v, %v", supply, err)
 		}
 	}
 }
@@ -128,12 +139,14 @@ func awaitPods(ctx context.Context, t *testing.T, a *Agent, want ...string) {
 // it ends.
 func TestStandalone(t *testing.T) {
 	url := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, manifest("served", ""))
+		_, _ = io.WriteString(w, manifest("served", "sim.local/run", ""))
 	}))
 	defer url.Close()
 	folder := t.TempDir()
-	write(t, folder, "pinned.yaml", manifest("pinned", `limits: {cpu: "2", memory: 64Mi}`))
-	write(t, folder, "brief.yaml", manifest("brief", ""))
+	const pinned = `cpu: "2", memory: 64Mi`
+	write(t, folder, "pinned.yaml", manifest("pinned", "sim.local/run", pinned))
+	write(t, folder, "once.yaml", manifest("once", "sim.local/exit:0", pinned))
+	write(t, folder, "brief.yaml", manifest("brief", "sim.local/run", ""))
 	write(t, folder, "bad.yaml", "none")
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -148,22 +161,19 @@ func TestStandalone(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(running) }()
-	awaitPods(ctx, t, a, "brief-node", "pinned-node", "served-node")
-	checkAligned(t, a, 1)
+	awaitPods(ctx, t, a, "brief-node Running", "once-node Succeeded", "pinned-node Running", "served-node Running")
+	checkAligned(t, a, 2)
 	if err := os.Remove(filepath.Join(folder, "brief.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	awaitPods(ctx, t, a, "pinned-node", "served-node")
-	if rows := a.Placements(); len(rows) != 2 || rows[0].Pod != "pinned-node" || rows[0].CPUs == "" {
+	awaitPods(ctx, t, a, "once-node Succeeded", "pinned-node Running", "served-node Running")
+	if rows := a.Placements(); len(rows) != 3 || rows[1].Pod != "pinned-node" || rows[1].CPUs == "" {
 		t.Errorf("placed is %+v", rows)
 	}
 	if wrong := a.Problems(); len(wrong) != 1 || filepath.Base(wrong[0].Name) != "bad.yaml" {
 		t.Errorf("wrong is %+v", wrong)
 	}
-	supply, err := a.Free(ctx)
-	if err != nil || len(supply) != 1 || supply[0].Free != supply[0].Total-2 {
-		t.Errorf("free are %+v, %v", supply, err)
-	}
+	awaitFree(ctx, t, a, 2) // one has given back what it had
 	if short := a.Pressure(); short != nil {
 		t.Errorf("the node is short of %q", short)
 	}
