@@ -40,7 +40,9 @@ type QueueConfig struct {
 }
 
 // NewQueue makes admission.
-func NewQueue(q QueueConfig) *admission.Queue {
+func NewQueue(q QueueConfig) *admission.Queue { return admission.New(q.admission()) }
+
+func (q QueueConfig) admission() admission.Config {
 	c, say := decisions(q.Identity), report.Events{Recorder: q.Events}
 	c.Handlers = Handlers(q.Identity, q.Supports)
 	c.Store, c.Plugins, c.Node, c.Clustered = q.Store, q.Plugins, q.Object, q.Clustered
@@ -61,7 +63,7 @@ func NewQueue(q QueueConfig) *admission.Queue {
 		q.Preempt(one, reason, message)
 	}
 	c.Unadvised = say.Unadvised
-	return admission.New(c)
+	return c
 }
 
 // decisions returns what the settings and the hardware say of decisions.
