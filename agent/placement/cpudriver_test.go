@@ -3,13 +3,18 @@ package placement
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/claims"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/claim"
@@ -65,10 +70,47 @@ func TestOwnDriver(t *testing.T) {
 			got[0].Devices[0].ShareID != "share" {
 			t.Errorf("prepared are %+v", got)
 		}
+		c, device := Claims{Manager: manager}, claim.Device{Driver: claim.CPUDriver, Pool: "node", Name: claim.CPUDevice(1)}
+		if id, prepared := c.cdi(pod.UID)("uid-c", device); id != "" || !prepared {
+			t.Errorf("the device is prepared: %t, by CDI %q", prepared, id)
+		}
+		if _, prepared := c.cdi(pod.UID)("another", device); prepared {
+			t.Error("a device of another claim is prepared")
+		}
 		of := []dra.Claim{{Namespace: "default", Name: "c", UID: "uid-c"}}
 		if out, err := drivers.Unprepare(t.Context(), claim.CPUDriver, of); err != nil || len(out) != 1 ||
 			out["uid-c"] != nil {
 			t.Errorf("unprepared: %v, %v", out, err)
+		}
+	}
+}
+
+// A node that is in no cluster has no resource claims.
+func TestNoClaims(t *testing.T) {
+	var none Claims
+	if _, prepared := none.cdi("p")("c", claim.Device{}); none.Admission() != nil || none.Holds("p") || prepared ||
+		none.recovered() != "" {
+		t.Error("there are claims")
+	}
+}
+
+// TestDriverCPUs: the node tells of pods that have CPUs from before which drivers hand out now.
+func TestDriverCPUs(t *testing.T) {
+	state := allocation.State{Pods: map[types.UID]allocation.Pod{
+		"old": {UID: "old", Name: "old", Containers: map[string]allocation.Container{
+			"main": {allocation.CPUs(cpuset.New(1, 2))}}},
+		"apart": {UID: "apart", Name: "apart", Containers: map[string]allocation.Container{
+			"main": {allocation.CPUs(cpuset.New(3))}}},
+	}}
+	for flag, want := range map[string]int{"--dra-cpus=2": 1, "--dra-cpus=": 0, "--cpu-manager-policy=none": 0} {
+		identity, err := node.Identify(configured(t, "--cpu-manager-policy=static", "--reserved-cpus=0", flag))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var events told
+		tellDriverCPUs(t.Context(), node.Node{Identity: identity, Events: &events}, store.Fixed(state))
+		if len(events.of) != want || want > 0 && !strings.Contains(events.of[0], "pod /old has them") {
+			t.Errorf("%s: events are %q", flag, events.of)
 		}
 	}
 }

@@ -146,11 +146,12 @@ func (p *Placement) plugins(ctx context.Context) (*devicemanager.Plugins, error)
 			Resources: handover.KnownResources(p.Store.State(), DeviceDir(root))},
 		Cordons:   cordons,
 		Deadlines: settings.Deadlines, Graces: settings.Graces, Strict: settings.Strict,
-		Changed: p.Offered.Publish,
-		Refused: func(r devicemanager.RefusedList) {
-			p.Events.OnNode(v1.EventTypeWarning, "DevicePluginListRefused", "Device "+r.String())
-		},
+		Changed: p.Offered.Publish, Refused: p.refused,
 	})
+}
+
+func (p *Placement) refused(r devicemanager.RefusedList) {
+	p.Events.OnNode(v1.EventTypeWarning, "DevicePluginListRefused", "Device "+r.String())
 }
 
 // Routes returns the configuration of the routes about devices.

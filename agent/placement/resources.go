@@ -57,10 +57,8 @@ func (p *Placement) NewResources(ctx context.Context, of ResourcesConfig) (r Res
 		},
 		Tell: p.Events.OnNode,
 	}
-	if p.Enabled("QOSReserved") {
-		if c.Percent, err = config.ParseQOSReserved(k.QOSReserved); err != nil {
-			return r, err
-		}
+	if c.Percent, err = p.qosReserved(); err != nil {
+		return r, err
 	}
 	r.Groups = resources.NewGroups(c)
 	if err := r.Groups.Start(ctx); err != nil {
@@ -68,6 +66,14 @@ func (p *Placement) NewResources(ctx context.Context, of ResourcesConfig) (r Res
 	}
 	r.Loop = p.loop(of)
 	return r, nil
+}
+
+// qosReserved returns how much of the memory that pods request is kept from lower QoS classes, in percent.
+func (p *Placement) qosReserved() (percent int64, err error) {
+	if !p.Enabled("QOSReserved") {
+		return 0, nil
+	}
+	return config.ParseQOSReserved(p.Settings.Kubelet.QOSReserved)
 }
 
 // loop says what containers and pods are to have, and keeps it so.
