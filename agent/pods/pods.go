@@ -211,11 +211,14 @@ func (p *Pods) newQueue(decisions *mailbox.Box[report.Result]) *admission.Queue 
 		}
 		decisions.Put(r)
 	}
-	q.Preempt = func(of report.Preemption, reason, message string) {
-		p.c.Metrics.Preempted(string(of.Resource))
-		p.endings.End(endings.Ending{UID: of.Victim.UID, Why: pod.Why{Reason: reason, Message: message}})
-	}
+	q.Preempt = p.preempt
 	return placement.NewQueue(q)
+}
+
+// preempt ends a pod that makes way for a critical one.
+func (p *Pods) preempt(of report.Preemption, reason, message string) {
+	p.c.Metrics.Preempted(string(of.Resource))
+	p.endings.End(endings.Ending{UID: of.Victim.UID, Why: pod.Why{Reason: reason, Message: message}})
 }
 
 // traced is admission whose requests begin spans.

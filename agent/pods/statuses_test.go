@@ -15,11 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
 	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/placement/admission/report"
+	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/health"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
@@ -73,6 +77,8 @@ type hearers struct {
 
 func (h *hearers) Rejected(reason string) { h.heard = append(h.heard, "rejected "+reason) }
 
+func (h *hearers) Preempted(resource string) { h.heard = append(h.heard, "preempted for "+resource) }
+
 func (h *hearers) Status(c podstatus.Change) { h.heard = append(h.heard, "counted "+c.Pod.Name) }
 
 // Whatever ends pods has the syncLoop end them with its reason, and the next run of the agent too: but a static
@@ -84,7 +90,7 @@ func TestEnds(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, health.FailuresFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"limited", "gone", "down", "static", "ill", "many", "failed", "restarted"}
+	names := []string{"limited", "gone", "down", "static", "ill", "many", "victim", "failed", "restarted"}
 	pods := map[string]*v1.Pod{}
 	for _, name := range names {
 		pods[name] = podtest.New(name)
@@ -103,8 +109,11 @@ func TestEnds(t *testing.T) {
 		s.Down(pods["static"], 2*time.Second)
 		s.fail(pods["ill"], "it is hot", 3*time.Second)
 		Refuse(s.node, h, s.endings)(pods["many"], "too many volumes")
-		if want := []string{"rejected VolumeAttachmentLimitExceeded"}; !slices.Equal(h.heard, want) {
-			t.Errorf("of a pod that is refused was heard %q, want %q", h.heard, want)
+		(&Pods{Statuses: s, c: Config{Metrics: h}}).preempt(report.Preemption{Victim: pods["victim"], Resource: "cpu"},
+			"Preempting", "for a critical pod")
+		want := []string{"rejected VolumeAttachmentLimitExceeded", "preempted for cpu"}
+		if !slices.Equal(h.heard, want) {
+			t.Errorf("of pods that are refused or make way was heard %q, want %q", h.heard, want)
 		}
 		synctest.Wait()
 		begins(s, pods["gone"])
@@ -125,7 +134,8 @@ gone Evicted its limit true 1s
 down Terminated Pod was terminated in response to imminent node shutdown. false 2s
 static Terminated Pod was terminated in response to imminent node shutdown. false 2s
 ill DeviceFailed it is hot false 3s
-many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes false 0s`
+many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes false 0s
+victim Preempting for a critical pod false 0s`
 		if diff := cmp.Diff(ends, strings.Join(got, "\n")); diff != "" {
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}
@@ -141,6 +151,7 @@ many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes false 0s`
 down Terminated Pod was terminated in response to imminent node shutdown.
 ill DeviceFailed it is hot
 many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes
+victim Preempting for a critical pod
 failed DeviceFailed a GPU is gone`
 	if diff := cmp.Diff(next, strings.Join(got, "\n")); diff != "" {
 		t.Errorf("the next run ends (-want +got):\n%s", diff)
@@ -169,6 +180,48 @@ func TestMayHave(t *testing.T) {
 	s.heard()
 	if s.MayHave("u") {
 		t.Error("a pod that no source has may be there")
+	}
+}
+
+// The newest statuses have arrived once they have for every publisher that can tell.
+func TestSynced(t *testing.T) {
+	says := func(synced bool) Publisher {
+		return Publisher{Synced: func(context.Context) bool { return synced }}
+	}
+	for _, tt := range []struct {
+		all  []Publisher
+		want bool
+	}{
+		{[]Publisher{{}}, true},
+		{[]Publisher{says(true), {}, says(true)}, true},
+		{[]Publisher{says(true), {}, says(false)}, false},
+		{[]Publisher{says(false), says(true)}, false},
+	} {
+		if got := (publishers{all: tt.all}).Synced(t.Context()); got != tt.want {
+			t.Errorf("of %d publishers all are synced: %t, want %t", len(tt.all), got, tt.want)
+		}
+	}
+}
+
+// A shutdown waits for a pod as long as something of it runs, is on the node, is held, or is released.
+func TestShutdownFacts(t *testing.T) {
+	s, _ := newStatuses(t, t.TempDir())
+	s.get = func(uid types.UID) (cri.Pod, bool) {
+		return cri.Pod{Sandboxes: []cri.Sandbox{{Ready: uid == "runs"}}}, true
+	}
+	admitted := pod.Facts{Spec: pod.Spec{Pod: podtest.New("on-the-node")}, Admitted: true}
+	s.Write(pod.Effect{Kind: pod.Write, Facts: admitted, Status: pod.StatusPending})
+	left := s.ShutdownFacts(store.Fixed(allocation.State{
+		Pods: map[types.UID]allocation.Pod{"holds": {UID: "holds", Containers: map[string]allocation.Container{
+			"main": {allocation.CPUs(cpuset.New(1))}}}},
+		PendingReleases: []allocation.PendingRelease{{UID: "released"}},
+	})).Left
+	for uid, want := range map[types.UID]bool{
+		"runs": true, "on-the-node": true, "holds": true, "released": true, "gone": false,
+	} {
+		if got := left(uid); got != want {
+			t.Errorf("of pod %s something is left: %t, want %t", uid, got, want)
+		}
 	}
 }
 
