@@ -2,14 +2,12 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/cluster"
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/pods"
@@ -272,18 +270,7 @@ func (f floors) newEvictions(m *localstorage.Meter) (*node.Evictions, error) {
 	return node.NewEvictions(f.host, node.EvictionsConfig{
 		Active: f.pods.Active, Facts: f.pods.EvictionFacts(f.placement.Store),
 		Meter: serving.Meter(f.host, f.stats, m), Used: f.stats.Recent, End: f.pods.Evict,
-		Reclaim: func(ctx context.Context, what eviction.Reclaim) (some bool, err error) {
-			dead, old := 0, 0
-			if what.Containers {
-				dead, err = f.upkeep.FreeContainers(ctx)
-			}
-			if what.Images {
-				var more error
-				old, more = f.upkeep.FreeImages(ctx)
-				err = errors.Join(err, more)
-			}
-			return dead+old > 0, err
-		},
+		Reclaim: f.upkeep.Reclaim,
 	})
 }
 

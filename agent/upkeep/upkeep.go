@@ -4,6 +4,7 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/pods"
@@ -100,13 +102,19 @@ func New(c Config) (*Upkeep, error) {
 	return u, nil
 }
 
-// FreeContainers removes all exited containers that are not needed, and returns how many those were.
-func (u *Upkeep) FreeContainers(ctx context.Context) (removed int, err error) {
-	return u.containers.Free(ctx)
+// Reclaim removes what no pod needs, and reports whether there was something.
+func (u *Upkeep) Reclaim(ctx context.Context, what eviction.Reclaim) (some bool, err error) {
+	dead, old := 0, 0
+	if what.Containers {
+		dead, err = u.containers.Free(ctx)
+	}
+	if what.Images {
+		var more error
+		old, more = u.images.Free(ctx)
+		err = errors.Join(err, more)
+	}
+	return dead+old > 0, err
 }
-
-// FreeImages removes all images that nothing uses, and returns how many those were.
-func (u *Upkeep) FreeImages(ctx context.Context) (removed int, err error) { return u.images.Free(ctx) }
 
 // Parts lists the goroutines that begin once running pods were adopted.
 func (u *Upkeep) Parts() []part.Part {
