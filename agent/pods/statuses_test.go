@@ -14,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
@@ -27,6 +29,8 @@ import (
 	"github.com/numalet/numalet/agent/placement/health"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
+	"github.com/numalet/numalet/agent/pods/podworker"
+	"github.com/numalet/numalet/agent/pods/source"
 	"github.com/numalet/numalet/agent/pods/syncloop"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/failure"
@@ -36,7 +40,7 @@ import (
 )
 
 // newStatuses makes those of a node whose agent ran before in that root, and what hears of them.
-func newStatuses(t *testing.T, root string) (*Statuses, *hearers) {
+func newStatuses(t *testing.T, root string, change ...func(*StatusConfig)) (*Statuses, *hearers) {
 	t.Helper()
 	cfg, err := config.FromArgs([]string{"--topology-from=fixture:laptop", "--root-dir=" + root})
 	if err != nil {
@@ -57,6 +61,9 @@ func newStatuses(t *testing.T, root string) (*Statuses, *hearers) {
 	if c.Failures, err = health.OpenFailures(root, failure.Rules{}); err != nil {
 		t.Fatal(err)
 	}
+	for _, do := range change {
+		do(&c)
+	}
 	return NewStatuses(c), h
 }
 
@@ -76,6 +83,8 @@ type hearers struct {
 }
 
 func (h *hearers) Rejected(reason string) { h.heard = append(h.heard, "rejected "+reason) }
+
+func (h *hearers) Delivered([]*v1.Pod) {}
 
 func (h *hearers) Preempted(resource string) { h.heard = append(h.heard, "preempted for "+resource) }
 
@@ -222,6 +231,31 @@ func TestShutdownFacts(t *testing.T) {
 		if got := left(uid); got != want {
 			t.Errorf("of pod %s something is left: %t, want %t", uid, got, want)
 		}
+	}
+}
+
+// The first mirror pods show the last statuses of static pods of which none was kept; they are never run.
+func TestSawMirrors(t *testing.T) {
+	root := t.TempDir()
+	static := podtest.New("s", podtest.Containers("main"), podtest.Source(source.FileSource),
+		podtest.Annotations(podspec.AnnotationHash, "s"))
+	mirror := static.DeepCopy()
+	mirror.UID, mirror.Annotations[podspec.AnnotationMirror] = "m", "s"
+	mirror.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: ptr.To(metav1.Unix(1, 0))}
+	s, h := newStatuses(t, root, func(c *StatusConfig) {
+		var err error
+		if c.Kept, err = OpenKept(t.Context(), c.Node); err != nil {
+			t.Fatal(err)
+		}
+		c.Get = func(types.UID) (cri.Pod, bool) { return cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}}, true }
+	})
+	begins(s, static)
+	p := &Pods{Statuses: s, c: Config{Metrics: h}, Workers: podworker.New(podworker.Config{})}
+	if run := p.saw([]*v1.Pod{mirror}); len(run) != 0 {
+		t.Errorf("%v are to run", run)
+	}
+	if got := s.Status("s").StartTime; !got.Equal(mirror.Status.StartTime) {
+		t.Errorf("the pod has run since %v", got)
 	}
 }
 
