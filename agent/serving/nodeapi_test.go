@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -9,14 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
-	"github.com/numalet/numalet/agent/placement/devices"
-	"github.com/numalet/numalet/agent/serving/server"
-	"github.com/numalet/numalet/internal/route"
 )
 
 // What the configuration switches off is answered with the kubelet's words, and nothing else is.
@@ -41,38 +35,6 @@ func TestSwitchableRoutes(t *testing.T) {
 			if strings.Contains(body, "disabled") != (want != "") || !strings.Contains(body, want) {
 				t.Errorf("%q, %s: %d %q, want %q", setting, path, answer.Code, body, want)
 			}
-		}
-	}
-}
-
-// Without authorization, the port for health has nothing else, the read-only port only what changes nothing, and the
-// socket everything. A port that is 0 is not opened.
-func TestPlainListeners(t *testing.T) {
-	open, guarded := route.Route{Pattern: "/open"}, route.Route{Pattern: "/guarded"}
-	for text, want := range map[string][]string{
-		"healthzPort: 0": {"SOCKET [/open /guarded]"},
-		"":               {"127.0.0.1:10248 []", "SOCKET [/open /guarded]"},
-		"healthzPort: 1\nhealthzBindAddress: 127.0.0.2\nreadOnlyPort: 2\naddress: 127.0.0.3": {
-			"127.0.0.2:1 []", "127.0.0.3:2 read-only [/open]", "SOCKET [/open /guarded]"},
-	} {
-		cfg := settings(t, text)
-		cfg.RootDir = "/root-dir"
-		s := &Serving{c: Config{Host: &node.Host{Node: node.Node{Identity: node.Identity{Settings: cfg}}}},
-			open: []route.Route{open}, guarded: []route.Route{guarded}}
-		var got []string
-		for _, l := range s.plain().Listeners {
-			patterns := []string{}
-			for _, r := range l.Routes {
-				patterns = append(patterns, r.Pattern)
-			}
-			address := strings.ReplaceAll(l.Address, filepath.Join("/root-dir", devices.Socket), "SOCKET")
-			if l.Type == server.ReadOnly {
-				address += " read-only"
-			}
-			got = append(got, fmt.Sprint(address, " ", patterns))
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", text, diff)
 		}
 	}
 }
