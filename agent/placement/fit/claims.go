@@ -1,11 +1,14 @@
 package fit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
@@ -17,9 +20,10 @@ import (
 
 // Claims are the resource claims that a question has, and say where their devices are.
 type Claims struct {
-	byName map[types.NamespacedName]*resourcev1.ResourceClaim
-	places map[device]places.Device
-	table  places.Table
+	byName    map[types.NamespacedName]*resourcev1.ResourceClaim
+	templates map[types.NamespacedName]*resourcev1.ResourceClaimTemplate
+	places    map[device]places.Device
+	table     places.Table
 	// machine is that of the places. place knows where devices are of which the question has no slice.
 	machine *topology.Machine
 	place   func(driver, pool, device string) claim.Place
@@ -31,14 +35,14 @@ type device struct{ driver, pool, name string }
 // is not known.
 func NewClaims(m manifest.Manifest, table places.Table, machine *topology.Machine,
 	place func(driver, pool, device string) claim.Place) *Claims {
-	c := &Claims{byName: map[types.NamespacedName]*resourcev1.ResourceClaim{}, places: map[device]places.Device{},
+	c := &Claims{byName: map[types.NamespacedName]*resourcev1.ResourceClaim{},
+		templates: map[types.NamespacedName]*resourcev1.ResourceClaimTemplate{}, places: map[device]places.Device{},
 		table: table, machine: machine, place: place}
 	for _, one := range m.Claims {
-		key := types.NamespacedName{Namespace: one.Namespace, Name: one.Name}
-		if key.Namespace == "" {
-			key.Namespace = v1.NamespaceDefault
-		}
-		c.byName[key] = one
+		c.byName[keyOf(one.ObjectMeta)] = one
+	}
+	for _, one := range m.Templates {
+		c.templates[keyOf(one.ObjectMeta)] = one
 	}
 	for _, s := range m.Slices {
 		for _, d := range s.Spec.Devices {
@@ -47,6 +51,33 @@ func NewClaims(m manifest.Manifest, table places.Table, machine *topology.Machin
 		}
 	}
 	return c
+}
+
+func keyOf(of metav1.ObjectMeta) types.NamespacedName {
+	return types.NamespacedName{Namespace: cmp.Or(of.Namespace, v1.NamespaceDefault), Name: of.Name}
+}
+
+// asks says what the template of a claim asks for, as far as that is known.
+func (c *Claims) asks(key types.NamespacedName) string {
+	template := c.templates[key]
+	if template == nil {
+		return ""
+	}
+	var out []string
+	for _, r := range template.Spec.Spec.Devices.Requests {
+		switch one := r.Exactly; {
+		case one == nil:
+			out = append(out, fmt.Sprintf("the first possible of %d choices", len(r.FirstAvailable)))
+		case one.AllocationMode == resourcev1.DeviceAllocationModeAll:
+			out = append(out, "all of class "+one.DeviceClassName)
+		default:
+			out = append(out, fmt.Sprintf("%d of class %s", max(one.Count, 1), one.DeviceClassName))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return ", which asks for " + strings.Join(out, " and ") + " and whose devices the scheduler chooses"
 }
 
 // of returns the claims of a pod that are allocated. notes say what is not known of the others and of
@@ -64,8 +95,10 @@ func (c *Claims) of(pod *v1.Pod) (out allocation.PodClaims, notes []string) {
 		ref, err := claim.RefOf(pod, entry)
 		switch {
 		case errors.Is(err, claim.ErrNotCreated):
-			open(entry.Name, "no ResourceClaim was made yet of its template %s; ask about the pod as the API "+
-				"server has it, whose status names the claim", *entry.ResourceClaimTemplateName)
+			template := *entry.ResourceClaimTemplateName
+			open(entry.Name, "no ResourceClaim was made yet of its template %s%s; ask about the pod as the API "+
+				"server has it, whose status names the claim", template,
+				c.asks(types.NamespacedName{Namespace: pod.Namespace, Name: template}))
 		case err != nil:
 			open(entry.Name, "%v", err)
 		case ref.Name != "":

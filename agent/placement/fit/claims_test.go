@@ -32,6 +32,12 @@ const (
     devices:
       results: [{request: r, driver: gpu.example.com, pool: node, device: gpu-0}]
 `
+	template = `---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: t}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com, count: 2}}]}}}
+`
 	slice = `---
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
@@ -64,6 +70,9 @@ func TestClaims(t *testing.T) {
 			note: counts + "ResourceClaim default/gpu-1 is not allocated; the scheduler has to choose its devices first"},
 		{name: "a template", claim: "resourceClaimTemplateName: t", node: "0", gpu: "gpu-0",
 			note: counts + "no ResourceClaim was made yet of its template t; "},
+		{name: "a template that is among the files", claim: "resourceClaimTemplateName: t", files: template, node: "0",
+			gpu: "gpu-0", note: counts + "no ResourceClaim was made yet of its template t, which asks for 2 of class " +
+				"gpu.example.com and whose devices the scheduler chooses; ask about"},
 		{name: "nobody knows where it is", claim: byName, files: allocated, node: "0", gpu: "gpu-0",
 			note: "where device gpu.example.com/node/gpu-0 of ResourceClaim gpu-1 is, is not known; add its ResourceSlice"},
 		{name: "on node 1 by its slice, and the plugin's device", claim: byName, files: allocated + slice, node: "1",

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
 
@@ -22,16 +23,19 @@ type Manifest struct {
 	// Claims and Slices say what the pods' resource claims have, and where that is.
 	Claims []*resourcev1.ResourceClaim
 	Slices []*resourcev1.ResourceSlice
-	// Warnings lists ignored fields, and what a node without an API server would refuse.
+	// Templates are those of claims that are made when a pod is.
+	Templates []*resourcev1.ResourceClaimTemplate
+	// Warnings lists ignored fields, objects that were skipped, and what a node without an API server would refuse.
 	Warnings []string
 
-	strict bool
-	gates  Gates
+	skipped error // why the first object was skipped; nil: none was
+	strict  bool
+	gates   Gates
 }
 
 // Read reads pods for a query; they will not run. It accepts any number of YAML or JSON documents,
-// each a Pod, a List or PodList, or a workload, whose pod template counts once, and ResourceClaims and
-// ResourceSlices beside them. Pods are checked and get defaults as those of manifest files do, but keep
+// each a Pod, a List or PodList, or a workload, whose pod template counts once, and ResourceClaims, their templates and
+// ResourceSlices beside them. Objects of other kinds, such as Services, are skipped with a warning. Pods are checked and get defaults as those of manifest files do, but keep
 // their names, and the claims that their status names. If strict, unknown fields of pods are refused
 // instead of ignored. gates are the node's.
 func Read(data []byte, strict bool, gates Gates) (Manifest, error) {
@@ -48,6 +52,9 @@ func Read(data []byte, strict bool, gates Gates) (Manifest, error) {
 		if err := m.read(raw, at); err != nil {
 			return Manifest{}, err
 		}
+	}
+	if len(m.Pods) == 0 && m.skipped != nil {
+		return Manifest{}, m.skipped
 	}
 	if len(m.Pods) == 0 {
 		return m, Refuse(InvalidManifest, "the manifest lists no pods")
@@ -84,14 +91,14 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	case apiVersion != resourcev1.SchemeGroupVersion.String():
 	case kind == "ResourceClaim":
 		return also(&m.Claims, doc.JSON, kind, at)
+	case kind == "ResourceClaimTemplate":
+		return also(&m.Templates, doc.JSON, kind, at)
 	case kind == "ResourceSlice":
 		return also(&m.Slices, doc.JSON, kind, at)
 	}
 	path, ok := templates[apiVersion+" "+kind]
 	if !ok {
-		return Refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod "+
-			"template (Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), found "+
-			"apiVersion %q and kind %q", at, apiVersion, kind)
+		return m.skip(doc, at)
 	}
 	root := doc.Root()
 	template := dig(root, path)
@@ -108,6 +115,31 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	}
 	return m.pod(raw, at+strings.Join(path, ".")+": ")
 }
+
+// skip leaves out an object that is not a pod and has none, and warns of that. What is no object at all is refused.
+func (m *Manifest) skip(doc strictyaml.Document, at string) error {
+	apiVersion, kind := doc.Kind()
+	refusal := Refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod "+
+		"template (Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), found "+
+		"apiVersion %q and kind %q", at, apiVersion, kind)
+	if apiVersion == "" || kind == "" {
+		return refusal
+	}
+	if m.skipped == nil {
+		m.skipped = refusal
+	}
+	name, _ := dig(doc.Root(), []string{"metadata"})["name"].(string)
+	text := fmt.Sprintf("%s %s of %s is skipped: it has no pods", kind, oneline.Cut(name, maxName), apiVersion)
+	if strings.HasPrefix(apiVersion, resourcev1.GroupName+"/") {
+		text = fmt.Sprintf("%s %s is skipped: it is of %s, and only %s is read", kind, oneline.Cut(name, maxName),
+			apiVersion, resourcev1.SchemeGroupVersion)
+	}
+	m.warn(at, text)
+	return nil
+}
+
+// maxName bounds how much of an object's name is shown.
+const maxName = 64
 
 // also reads an object that pods refer to.
 func also[T any](to *[]*T, raw []byte, kind, at string) error {

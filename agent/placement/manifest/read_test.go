@@ -31,6 +31,13 @@ func TestRead(t *testing.T) {
 		"PodList": {"apiVersion: v1\nkind: PodList\nitems: [" + item + "]\n",
 			[]string{"team/c"}, ""},
 		"workload": {deployment, []string{"team/web"}, ""},
+		"a workload with what is beside it": {deployment + "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n" +
+			"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n", []string{"team/web"},
+			"document 2: Service web of v1 is skipped: it has no pods; document 3: ConfigMap settings of v1 is skipped"},
+		"a template of claims": {pod("a") + "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\n" +
+			"metadata: {name: gpu}\n", []string{"default/a"}, ""},
+		"an old template": {pod("a") + "---\napiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaimTemplate\n" +
+			"metadata: {name: gpu}\n", []string{"default/a"}, "gpu is skipped: it is of resource.k8s.io/v1beta1, and only"},
 		"generated": {strings.Replace(pod("a-"), "name: a-", "generateName: a-", 1),
 			[]string{"default/a"}, ""},
 		"unknown field": {strings.Replace(pod("a"), "spec:", "sepc: 1\nspec:", 1),
@@ -65,6 +72,8 @@ func TestReadRefuses(t *testing.T) {
 			"items[0]: want Pods"},
 		"other kind": {"apiVersion: v1\nkind: Service\n",
 			"want Pods, a List of them or a workload"},
+		"no kind": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: " + askedSpec + "\n---\nmetadata: {name: b}\n",
+			`document 2: want Pods`},
 		"no template": {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n",
 			"the Deployment has no spec.template"},
 		"no name": {"apiVersion: v1\nkind: Pod\nspec: " + askedSpec + "\n", "metadata.name"},
