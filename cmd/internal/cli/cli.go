@@ -59,6 +59,7 @@ func Complete(cmd *cobra.Command, words map[string]cobra.CompletionFunc) {
 	cmd.SetUsageTemplate(strings.ReplaceAll(cmd.UsageTemplate(), ".FlagUsages", wrapped))
 	cmd.SetFlagErrorFunc(SuggestFlag)
 	cmd.InitDefaultCompletionCmd()
+	completeBash(cmd)
 	addCompletions(cmd, words)
 }
 
