@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/component-base/metrics"
 
+	"github.com/numalet/numalet/cmd/internal/cli"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/dra"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
@@ -31,7 +32,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand(os.Getenv).ExecuteContext(ctx)
+	cmd := newCommand(os.Getenv)
+	err := cli.CheckCommand(cmd, os.Args[1:])
+	if err == nil {
+		err = cmd.ExecuteContext(ctx)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "numalet-gpu:", err)
@@ -61,7 +66,8 @@ numalet. Flags, environment variables and the configuration file are those of NV
 With --dra it offers them to resource claims instead, as a DRA driver.
 
 With --mock it offers the GPUs of a machine as data, without a GPU or a driver. There
-are ` + strings.Join(mock.Names(), ", ") + `.`,
+are ` + strings.Join(mock.Names(), ", ") + `. With --mock-orders,
+numalet-gpu ctl has something happen to them.`,
 		Example: `  numalet-gpu --mig-strategy mixed --pass-device-specs
   numalet-gpu --mock dgxh100 --kubelet-socket /tmp/plugins/kubelet.sock
   numalet-gpu --dra --dra-mig dynamic --kubeconfig /etc/kubernetes/gpu.conf`,
@@ -73,6 +79,7 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 			return run(cmd.Context(), flags, o, cmd.OutOrStdout())
 		},
 	}
+	cmd.AddCommand(newCtlCommand())
 	cmd.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as numalet's
 	f := cmd.Flags()
 	flags = gpu.AddFlags(f, env)
@@ -187,7 +194,7 @@ func (o options) driver(files gpu.DriverFiles) (gpu.Driver, *mock.Rig, error) {
 			return nil, nil, errors.New("--print-machine and --mock-orders are for --mock")
 		}
 		driver, err := realDriver(files)
-		return driver, nil, err
+		return nodeDriver{driver}, nil, err
 	}
 	machine, err := mock.Open(o.mock)
 	if err != nil {
@@ -195,6 +202,19 @@ func (o options) driver(files gpu.DriverFiles) (gpu.Driver, *mock.Rig, error) {
 	}
 	rig := mock.New(machine)
 	return rig, rig, nil
+}
+
+// nodeDriver is the driver of this node. Where there is none, its errors say what a user can do without one.
+type nodeDriver struct{ gpu.Driver }
+
+// Open opens a session with the driver.
+func (d nodeDriver) Open() (gpu.Session, error) {
+	session, err := d.Driver.Open()
+	if errors.Is(err, gpu.ErrNoDriver) {
+		err = fmt.Errorf("%w (on a node without GPUs --mock MACHINE, such as --mock dgxh100, offers those of a machine "+
+			"that is data)", err)
+	}
+	return session, err
 }
 
 func serveMetrics(ctx context.Context, address string, registry metrics.KubeRegistry) error {

@@ -53,15 +53,17 @@ func (p *Playground) prepareGPU(ctx context.Context) error {
 	return os.WriteFile(p.opts.Machine, text, 0o644)
 }
 
-// offerGPUs returns the plugin for the machine's GPUs. It listens for orders on gpu-orders.sock in
-// the playground's directory.
+// gpuOrders is the socket on which the plugin of the machine's GPUs listens for orders.
+func (p *Playground) gpuOrders() string { return filepath.Join(p.dir, "gpu-orders.sock") }
+
+// offerGPUs returns the plugin for the machine's GPUs.
 func (p *Playground) offerGPUs() plugin {
 	binary, err := gpuBinary()
 	if err != nil {
 		panic(err) // prepareGPU found it
 	}
 	machine := []string{"--mock=" + p.opts.GPU,
-		"--mock-orders=" + filepath.Join(p.dir, "gpu-orders.sock")}
+		"--mock-orders=" + p.gpuOrders()}
 	if p.opts.DRA {
 		return plugin{driver: gpu.DriverName, binary: binary, args: append(machine,
 			"--dra", "--dra-mig=dynamic", "--dra-root-dir="+filepath.Join(p.dir, "root"),
