@@ -105,7 +105,7 @@ func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Free(), nil
+	return append(s.Free(), a.placement.Routes().Supplies()...), nil
 }
 
 // Events returns the remembered events, the oldest first.

@@ -26,6 +26,7 @@ import (
 	"github.com/numalet/numalet/agent/storage"
 	"github.com/numalet/numalet/agent/storage/volume/csi"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -172,6 +173,14 @@ func (o *Contents) Claims() *placement.Cluster {
 		Claim: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return o.c.client.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		Place: o.Slices.Place, Object: o.c.Object,
+		Place: o.Slices.Place, Devices: o.devices, Object: o.c.Object,
 	}
+}
+
+// devices lists the devices of the node's slices.
+func (o *Contents) devices() (out []claim.Device) {
+	for _, d := range o.Slices.All() {
+		out = append(out, claim.Device{Driver: d.Driver, Pool: d.Pool, Name: d.Name, Place: d.Place})
+	}
+	return out
 }

@@ -46,6 +46,8 @@ type Cluster struct {
 	Claim func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	// Place says where a driver's device is.
 	Place func(driver, pool, device string) claim.Place
+	// Devices lists the devices of the node's ResourceSlices, by driver, pool and name.
+	Devices func() []claim.Device
 	// Object returns the node's object; nil: it is not known.
 	Object func() *v1.Node
 }
@@ -156,8 +158,12 @@ func (p *Placement) refused(r devicemanager.RefusedList) {
 
 // Routes returns the configuration of the routes about devices.
 func (p *Placement) Routes() devices.Config {
-	return devices.Config{Plugins: p.Plugins, Drivers: p.Drivers.List, State: p.Store.State,
-		Machine: p.Machine, Failures: p.Failures.Outlooks, Tell: p.Events.OnNode}
+	out := devices.Config{Plugins: p.Plugins, Drivers: p.Drivers.List, State: p.Store.State,
+		Machine: p.Machine, Failures: p.Failures.Outlooks, Tell: p.Events.OnNode, Health: p.Drivers.Health.Of}
+	if p.Cluster != nil {
+		out.Published = p.Cluster.Devices
+	}
+	return out
 }
 
 // Placer says where the devices of claims are that are asked about.

@@ -62,11 +62,7 @@ func (s *Serving) nodeAPI(ctx context.Context) ([]server.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes, err := s.nodeRoutes()
-	if err != nil {
-		return nil, err
-	}
-	routes = append(routes, s.open...)
+	routes := append(s.nodeRoutes(), s.open...)
 	if s.c.Settings.Gates.Enabled("ComponentStatusz") {
 		routes = append(routes, debug.Status(patterns(routes))...)
 	}
@@ -125,17 +121,16 @@ func (s *Serving) certificate(ctx context.Context) (certificate, error) {
 }
 
 // nodeRoutes need rights of their own, and so are not on the read-only port.
-func (s *Serving) nodeRoutes() ([]route.Route, error) {
+func (s *Serving) nodeRoutes() []route.Route {
 	cfg, runtime, pods := s.c.Settings, s.c.Client.Runtime(), s.c.Pods
 	k := &cfg.Kubelet
 	out := append(slices.Clone(s.guarded), debug.Configz(cfg.Shown()))
 	if cfg.Gates.Enabled("ComponentFlagz") {
 		out = append(out, debug.Flags(cfg.Flags())...)
 	}
-	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
 	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: runtime, Pod: named, Observed: s.c.PLEG.Get,
+			Runtime: runtime, Pod: s.named, Observed: s.c.PLEG.Get,
 			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
@@ -146,27 +141,38 @@ func (s *Serving) nodeRoutes() ([]route.Route, error) {
 		} {
 			out = append(out, route.Disabled(pattern, noDebug))
 		}
-		return out, nil
+		return out
+	}
+	if cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
+		out = append(out, server.AllocatedRoutes(pods.Allocated)...)
+	}
+	return append(slices.Concat(out, s.inside, switchable(cfg)), server.RunningRoute(s.c.PLEG.All))
+}
+
+// insideRoutes reach into containers, unless debugging handlers are off.
+func (s *Serving) insideRoutes() ([]route.Route, error) {
+	cfg, k := s.c.Settings, &s.c.Settings.Kubelet
+	if !*k.EnableDebuggingHandlers {
+		return nil, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: runtime, Pod: pods.Named, Observed: s.c.PLEG.Get,
+		Runtime: s.c.Client.Runtime(), Pod: s.c.Pods.Named, Observed: s.c.PLEG.Get,
 		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
 		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: s.c.Registry,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
-		out = append(out, server.AllocatedRoutes(pods.Allocated)...)
-	}
-	return slices.Concat(out, streams, switchable(cfg), []route.Route{
-		logs.Route(logs.Config{
-			Pod: named, Observed: s.c.PLEG.Get,
-			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
-			Patience:     k.StreamingConnectionIdleTimeout.Duration,
-		}),
-		server.RunningRoute(s.c.PLEG.All),
-	}), nil
+	return append(streams, logs.Route(logs.Config{
+		Pod: s.named, Observed: s.c.PLEG.Get,
+		SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
+		Patience:     k.StreamingConnectionIdleTimeout.Duration,
+	})), nil
+}
+
+// named returns the pod of a name.
+func (s *Serving) named(namespace, name string) (*v1.Pod, bool) {
+	return s.c.Pods.Named(namespace, name, "")
 }
 
 // switchable are the routes that the configuration switches off one by one.

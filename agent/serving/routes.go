@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/utils/cpuset"
@@ -19,9 +20,11 @@ import (
 	"github.com/numalet/numalet/agent/placement/health"
 	"github.com/numalet/numalet/agent/serving/podresources"
 	"github.com/numalet/numalet/agent/serving/server"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/route"
+	"github.com/numalet/numalet/internal/version"
 )
 
 // errRegistration is why the health check of device plugins fails.
@@ -56,8 +59,10 @@ func (s *Serving) routes() []route.Route {
 		devices.ListRoute(d.Routes()), devices.DriversRoute(d.Routes()),
 		route.JSON("/csidrivers", func() any { return s.c.Storage.Drivers.List() }),
 		claims.ListRoute(d.Claims.Manager, d.Failures.Outlooks),
+		route.JSON("/version", func() any { return version.Get() }),
+		route.JSON("/machine", func() any { return s.c.Machine().Spec() }),
 		s.c.Recorder.Route(),
-		fit.FreeRoute(p.Queue),
+		fit.FreeRoute(p.Queue, d.Routes().Supplies),
 		explain.Route(p.Queue, s.c.Name, p.Knows, s.remarks), s.c.Evictions.Route(),
 		fit.Route(p.Queue, d.Plugins, d.Placer(), s.c.Settings.RefuseUnknownFields, s.c.Settings.Enabled),
 		s.c.Probes.Route(),
@@ -78,6 +83,10 @@ func (s *Serving) Placements() []assigned.Row {
 		Hardware: s.c.Hardware.Get(), Pods: s.c.Pods.List(),
 		Assigned: s.c.Placement.Store.State(), Shared: s.c.Resources.Loop.Shared(),
 		Health: s.c.Placement.Plugins.Inventory().Health,
+		Ill: func(d claim.Device) bool {
+			health, _ := s.c.Placement.Drivers.Health.Of(d)
+			return health == v1.ResourceHealthStatusUnhealthy
+		},
 	})
 }
 

@@ -49,9 +49,12 @@ type Serving struct {
 	// open change nothing, and are on every port. guarded need rights of their own: they are on the port of
 	// the node and on the socket, which is the administrator's.
 	open, guarded []route.Route
-	resources     *podresources.Server
-	listeners     *server.Server
-	follow        []part.Part
+	// inside reaches into containers: logs, exec and the like; nil if debugging handlers are off. It is where
+	// guarded is.
+	inside    []route.Route
+	resources *podresources.Server
+	listeners *server.Server
+	follow    []part.Part
 }
 
 // New listens for requests to the node.
@@ -65,6 +68,9 @@ func New(ctx context.Context, c Config) (*Serving, error) {
 	s.open = slices.Concat(s.routes(), c.Stats.Routes(), s.resources.Routes(), []route.Route{
 		server.MetricsRoute(c.Registry), server.SLIRoute(),
 	})
+	if s.inside, err = s.insideRoutes(); err != nil {
+		return nil, err
+	}
 	all := s.plain()
 	api, err := s.nodeAPI(ctx)
 	if err != nil {
@@ -98,12 +104,13 @@ func (s *Serving) plain() server.Config {
 		c.Listeners = append(c.Listeners, server.Listener{
 			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
 			Settings: "address or readOnlyPort (--address, --read-only-port)",
-			Routes:   s.open, Type: server.ReadOnly,
+			Routes:   append(slices.Clone(s.open), index(s.open)), Type: server.ReadOnly,
 		})
 	}
+	all := slices.Concat(s.open, s.guarded, s.inside)
 	c.Listeners = append(c.Listeners, server.Listener{
 		Address:  filepath.Join(s.c.Settings.RootDir, devices.Socket),
-		Settings: "--root-dir", Routes: slices.Concat(s.open, s.guarded),
+		Settings: "--root-dir", Routes: append(all, index(all)),
 	})
 	return c
 }

@@ -40,8 +40,8 @@ func (c Cordon) Check() error {
 		return fmt.Errorf("resource %s: not the name of a resource, such as example.com/gpu: %s",
 			oneline.Of(c.Resource), wrong[0])
 	case !strings.Contains(c.Resource, "/"):
-		return fmt.Errorf("resource %s: no resource of a device plugin, such as example.com/gpu",
-			c.Resource)
+		return fmt.Errorf("resource %s: no resource of a device plugin, such as example.com/gpu; what resource claims "+
+			"hand out, a DeviceTaintRule of the API server keeps from new ones", c.Resource)
 	case c.ID == "":
 		return errors.New("the device's id is empty: numalet device list has the ids")
 	case len(c.ID) > maxIDBytes:

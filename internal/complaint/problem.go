@@ -5,10 +5,10 @@ package complaint
 // without a message ends it.
 type Problem struct {
 	// Source is where it was found: a source of pods, or a kind of plugin.
-	Source string
+	Source string `json:"source"`
 	// Name is the file, the URL (with the index of the pod in a list), the pod's full name, or the plugin.
-	Name   string
-	Reason string
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 	// Message is one line.
-	Message string
+	Message string `json:"message"`
 }

@@ -25,7 +25,7 @@ const (
 // Explanation says what of a node is short or may be, and what was and will be done about it.
 type Explanation struct {
 	Node string    `json:"node"`
-	At   time.Time `json:"at"` // of the last look; zero: there was none
+	At   time.Time `json:"at,omitzero"` // of the last look; zero: there was none
 	// Levels are the thresholds, in the order in which they are relieved.
 	Levels     []Level     `json:"levels,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
@@ -287,16 +287,22 @@ func (e Explanation) driverCPUs() string {
 
 // verdict names what is short.
 func (e Explanation) verdict() string {
-	var short []string
+	short := e.ShortOf()
+	if len(short) == 0 {
+		return "is short of nothing"
+	}
+	return "is short: " + strings.Join(short, ", ")
+}
+
+// ShortOf lists the signals of the thresholds that are met.
+func (e Explanation) ShortOf() []string {
+	short := []string{}
 	for _, l := range e.Levels {
 		if name := string(l.Signal); l.Since != nil && !slices.Contains(short, name) {
 			short = append(short, name)
 		}
 	}
-	if len(short) == 0 {
-		return "is short of nothing"
-	}
-	return "is short: " + strings.Join(short, ", ")
+	return short
 }
 
 // short reports whether a threshold for the condition is met.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/flatjson"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -48,8 +49,10 @@ type Place struct {
 	// Isolated is set if they are among the CPUs that the node keeps for pods that ask for them.
 	Isolated bool `json:"isolated,omitempty"`
 	// MemoryNodes are the nodes that its memory may come from.
-	MemoryNodes string              `json:"memoryNodes"`
-	Devices     map[string][]string `json:"devices"`
+	MemoryNodes string `json:"memoryNodes"`
+	// Devices are ids by the resource of their plugin, and pool/device by the name of their driver if they are those
+	// of resource claims.
+	Devices map[string][]string `json:"devices"`
 	// DeviceHealth holds the health of devices that are not healthy, by resource and id.
 	DeviceHealth map[string]map[string]v1.ResourceHealthStatus `json:"deviceHealth,omitempty"`
 	// NUMANodes are the nodes of its exclusive CPUs, memory and devices; "" if none of these has a
@@ -78,6 +81,8 @@ type Input struct {
 	Shared cpuset.CPUSet
 	// Health returns a device's health; nil: health is not reported.
 	Health func(resource, id string) v1.ResourceHealthStatus
+	// Ill reports whether a driver says that a device of a claim is unhealthy; nil: none is.
+	Ill func(claim.Device) bool
 }
 
 // Rows lists all containers by namespace, pod and position in the spec.
@@ -141,6 +146,16 @@ func (in Input) place(held allocation.Container, running bool) Place {
 			in.tellHealth(&p, d.Resource, id)
 		}
 	}
+	for _, one := range held.Claims() {
+		for _, d := range one.Devices {
+			id := d.Pool + "/" + d.Name
+			p.Devices[d.Driver] = append(p.Devices[d.Driver], id)
+			nodes = nodes.Union(d.Place.Nodes)
+			if in.Ill != nil && in.Ill(d) {
+				p.mark(d.Driver, id, v1.ResourceHealthStatusUnhealthy)
+			}
+		}
+	}
 	p.NUMANodes = nodes.String()
 	if nodes.Len() > 0 {
 		p.Aligned = ptr.To(nodes.Len() == 1)
@@ -157,6 +172,10 @@ func (in Input) tellHealth(p *Place, resource, id string) {
 	if health == v1.ResourceHealthStatusHealthy {
 		return
 	}
+	p.mark(resource, id, health)
+}
+
+func (p *Place) mark(resource, id string, health v1.ResourceHealthStatus) {
 	if p.DeviceHealth == nil {
 		p.DeviceHealth = map[string]map[string]v1.ResourceHealthStatus{}
 	}

@@ -2,6 +2,7 @@ package assigned
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/node/machine"
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -110,6 +112,33 @@ func TestRows(t *testing.T) {
 	own := Rows(in)[1]
 	if own.CPUs != "0-3" || own.Exclusive || own.MemoryNodes != "0-1" || own.NUMANodes != "1" {
 		t.Errorf("under the policies none: %+v", own)
+	}
+}
+
+// Devices of resource claims are listed as those of plugins, by their driver.
+func TestDevicesOfClaims(t *testing.T) {
+	m, err := topology.NewMachine(topology.Spec{
+		Nodes: []topology.Node{{ID: 0, MemoryBytes: 1}, {ID: 1, MemoryBytes: 1}},
+		CPUs:  []topology.CPU{{ID: 0}, {ID: 1, Core: 1, Node: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{
+		Hardware: machine.Hardware{Machine: m},
+		Pods:     []*v1.Pod{pod("p", v1.PodRunning, "main")},
+		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
+			Containers: map[string]allocation.Container{"main": {allocation.Claims{{Name: "c", Devices: []claim.Device{
+				{Driver: "gpu.c", Pool: "n", Name: "0", Place: claim.Place{Nodes: topology.NewNodeSet(1)}},
+				{Driver: "gpu.c", Pool: "n", Name: "1", Place: claim.Place{Nodes: topology.NewNodeSet(1)}},
+			}}}}},
+		}}},
+		Ill: func(d claim.Device) bool { return d.Name == "1" },
+	}
+	got := Rows(in)[0]
+	if fmt.Sprint(got.Devices, got.DeviceHealth) != "map[gpu.c:[n/0 n/1]] map[gpu.c:map[n/1:Unhealthy]]" ||
+		got.NUMANodes != "1" || got.Aligned == nil || !*got.Aligned {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -39,7 +39,7 @@ type DriverRow struct {
 	Driver string `json:"driver"`
 	// State is NotCalled, Preparing, Prepared or Unpreparing.
 	State string    `json:"state"`
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since,omitzero"`
 	// Registered: a plugin of the driver can be called.
 	Registered bool `json:"registered"`
 	// Devices are the prepared ones, as pool/device.
@@ -103,7 +103,7 @@ func (m *Manager) List() []Row {
 }
 
 func (by *caller) row(r *Record) Row {
-	row := Row{Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+	row := Row{Namespace: r.Namespace, Name: r.Name, UID: r.UID, Users: []UserRow{}, Drivers: []DriverRow{}}
 	for _, u := range r.Users {
 		row.Users = append(row.Users, UserRow{u.Name, u.UID, u.Leaving})
 	}

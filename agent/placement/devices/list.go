@@ -18,9 +18,13 @@ const HealthAbsent = "Absent"
 
 // Row is a device of the node, or one that is cordoned.
 type Row struct {
+	// Resource is the plugin's resource, or the name of the driver if resource claims hand the device out.
 	Resource string `json:"resource"`
-	ID       string `json:"id"`
-	// Health is Healthy, Unhealthy, Unknown when no plugin is connected, or Absent.
+	// ID is the plugin's, or the driver's pool/device.
+	ID string `json:"id"`
+	// ByClaims: resource claims hand it out.
+	ByClaims bool `json:"byClaims,omitempty"`
+	// Health is Healthy, Unhealthy, Unknown when no plugin is connected, Absent, or NotReported.
 	Health string `json:"health"`
 	// Reason is why it is unhealthy, if its plugin says.
 	Reason string `json:"reason,omitempty"`
@@ -40,8 +44,13 @@ type Row struct {
 	// Claimed names the device of a resource claim that is the same hardware, and the pod that has it.
 	Claimed string  `json:"claimed,omitempty"`
 	Cordon  *Cordon `json:"cordon,omitempty"`
+	// Parts are the partitions of it that claims have.
+	Parts []string `json:"parts,omitempty"`
 	// Failures are by container.
 	Failures []Failure `json:"failures,omitempty"`
+
+	// shared: several claims may have it. part: it is a partition of another device.
+	shared, part bool
 }
 
 // Cordon says since when a device is cordoned, and why.

@@ -13,9 +13,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/explain"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/dra/claim"
 	"github.com/numalet/numalet/deviceplugin/failure"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/route"
@@ -42,6 +44,10 @@ type Config struct {
 	Machine func() *topology.Machine
 	// Drivers lists the drivers of resource claims; nil: there are none.
 	Drivers func() []dra.Driver
+	// Published lists the devices of the node's ResourceSlices; nil: the node is in no cluster.
+	Published func() []claim.Device
+	// Health says what a driver tells of the health of a device.
+	Health func(claim.Device) (health v1.ResourceHealthStatus, why string)
 	// Failures says what is known of unhealthy devices that containers hold; nil: nothing.
 	Failures func() map[failure.Device]failure.Outlook
 	// Tell records an event of the node.
@@ -90,8 +96,19 @@ func (c Config) list() []Row {
 	if c.Failures != nil {
 		addFailures(rows, c.State(), c.Failures())
 	}
-	return rows
+	return append(rows, c.claimed()...)
 }
+
+// claimed lists the devices that resource claims hand out.
+func (c Config) claimed() []Row {
+	if c.Published == nil {
+		return nil
+	}
+	return claimed{published: c.Published(), drivers: c.Drivers(), state: c.State(), health: c.Health}.rows()
+}
+
+// Supplies counts the devices that resource claims hand out, by driver.
+func (c Config) Supplies() []explain.Supply { return Supplies(c.claimed(), c.Machine().NodeSet()) }
 
 func (c Config) route(pattern string,
 	act func(context.Context, Question) (changed bool, err error)) route.Route {

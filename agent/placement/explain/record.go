@@ -92,7 +92,7 @@ type Log struct {
 // Verdict is the outcome in admission's words.
 type Verdict struct {
 	// At is the time of the outcome.
-	At time.Time `json:"at"`
+	At time.Time `json:"at,omitzero"`
 	// Outcome is Admit, Wait or Reject.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`

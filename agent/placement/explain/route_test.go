@@ -39,9 +39,9 @@ func TestRoute(t *testing.T) {
 		{"web-node", 200, `/0.log`},
 		{"waits-node", 200, `"Wait"`},
 		{"waits-node", 200, `waits-node's plugin is wrong`},
-		{"web", 404, "the pod of that manifest is web-node"},
+		{"web", 200, `default/web-node broke`},
 		{"queued", 404, "still in the queue\n  - default/queued broke\n"},
-		{"other", 404, "/problems the manifests that were refused"},
+		{"other", 404, "numalet problems (/problems) the manifests"},
 	} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest("GET", "/debug/admission/default/"+tc.pod, nil))

@@ -130,6 +130,7 @@ func newHTTPServer(handler http.Handler) *http.Server {
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
 		ConnContext:       withClient,
+		ErrorLog:          newErrorLog(),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 }
