@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -99,6 +101,13 @@ var documented = map[string]struct {
 	"numalet rig --topology-from fixture:playground --mix apart.yaml --pods 3000 " +
 		"--policies restricted/single-numa-node+pod/container+pools": {add: few},
 
+	"numalet status":      {add: atRoot},
+	"numalet pods":        {add: atRoot},
+	"numalet problems":    {add: atRoot},
+	"numalet explain app": {add: atRoot},
+	"numalet events app":  {add: atRoot},
+	"numalet logs app":    {add: atRoot},
+
 	"numalet fit -f pod.yaml --server 127.0.0.1:10255":                          {},
 	"numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml": {},
 	"numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 " +
@@ -177,6 +186,8 @@ func newReader(t *testing.T) *reader {
 	}
 	running, other := harness.New(t), harness.New(t)
 	running.Start()
+	running.Pod("app", plain("app"))
+	running.AwaitPhase("app-node", v1.PodRunning)
 	other.Start() // writes the configuration
 	other.Kill()
 	dir := t.TempDir()

@@ -82,7 +82,7 @@ func TestExplain(t *testing.T) {
 		return nil
 	})
 
-	if out, err := explainPod(t, n, "torn"); err == nil || !strings.Contains(out, "is torn-node") {
+	if out, err := explainPod(t, n, "torn"); err != nil || !strings.Contains(out, "Pod default/torn-node: rejected") {
 		t.Errorf("explain of a manifest's name: %v, %s", err, out)
 	}
 	if out, err := explainPod(t, n, "torn-node", "-n", "else"); err == nil ||

@@ -25,7 +25,7 @@ func newClaimCommand() *cobra.Command {
 
 // newClaimListCommand returns "numalet claim list".
 func newClaimListCommand() *cobra.Command {
-	var at agentSocket
+	var at asked
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -47,8 +47,7 @@ is to prepare or unprepare it, and why its last call failed.`,
 		},
 	}
 	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
-	cmd.Flags().Var(&at.server, "server", "the agent's read-only port, if it has one")
-	at.add(cmd.Flags())
+	at.Add(cmd.Flags())
 	return cmd
 }
 
@@ -108,7 +107,7 @@ func driverState(d claims.DriverRow) string {
 
 // newClaimForgetCommand returns "numalet claim forget NAMESPACE/NAME".
 func newClaimForgetCommand() *cobra.Command {
-	var at agentSocket
+	var at asked
 	cmd := &cobra.Command{
 		Use:   "forget NAMESPACE/NAME",
 		Short: "Have a resource claim not unprepared, so that its pod may end",
@@ -128,7 +127,7 @@ and of the pods says that.`,
 		},
 		ValidArgsFunction: cli.Listed(1, at.endedClaims),
 	}
-	at.add(cmd.Flags())
+	at.Add(cmd.Flags())
 	return cmd
 }
 
@@ -151,19 +150,19 @@ func oneClaim(cmd *cobra.Command, args []string) error {
 		"numalet claim list has them", cmd.CommandPath())
 }
 
-func (a *agentSocket) claims(ctx context.Context) (rows []claims.Row, err error) {
-	err = a.ask(ctx, nil, &rows, "claims")
+func (a *asked) claims(ctx context.Context) (rows []claims.Row, err error) {
+	err = a.Get(ctx, &rows, "claims")
 	return rows, err
 }
 
-func (a *agentSocket) forget(ctx context.Context, claim string) (row claims.Row, err error) {
+func (a *asked) forget(ctx context.Context, claim string) (row claims.Row, err error) {
 	namespace, name, _ := strings.Cut(claim, "/")
-	err = a.ask(ctx, claims.Question{Namespace: namespace, Name: name}, &row, "claims", "forget")
+	err = a.Post(ctx, claims.Question{Namespace: namespace, Name: name}, &row, "claims", "forget")
 	return row, err
 }
 
 // endedClaims lists the claims that only pods use which have ended.
-func (a *agentSocket) endedClaims(ctx context.Context, _ []string) (out []string, err error) {
+func (a *asked) endedClaims(ctx context.Context, _ []string) (out []string, err error) {
 	rows, err := a.claims(ctx)
 	for _, r := range rows {
 		if !slices.ContainsFunc(r.Users, func(u claims.UserRow) bool { return !u.Ended }) {

@@ -2,15 +2,12 @@ package main
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -18,27 +15,6 @@ import (
 	"github.com/numalet/numalet/cmd/internal/cli"
 	"github.com/numalet/numalet/cmd/internal/cli/clitest"
 )
-
-// The parts of an agent's address that the user leaves out are filled in.
-func TestAgentAddress(t *testing.T) {
-	for text, want := range map[string]string{
-		"node1":             "http://node1:10255",
-		"127.0.0.1:10300":   "http://127.0.0.1:10300",
-		"[::1]":             "http://[::1]:10255",
-		"http://node1":      "http://node1",
-		"https://node1:443": "https://node1:443",
-	} {
-		var a agentAddress
-		if err := a.Set(text); err != nil || a.String() != want {
-			t.Errorf("%s: %s, %v; want %s", text, &a, err, want)
-		}
-	}
-	for _, text := range []string{"", "http://", "unix:///a", "a b"} {
-		if err := new(agentAddress).Set(text); err == nil {
-			t.Errorf("%q was taken", text)
-		}
-	}
-}
 
 // agentWith starts a server that answers these paths as an agent would.
 func agentWith(t *testing.T, answers map[string]string) (address string) {
@@ -60,7 +36,8 @@ func TestExplainFlags(t *testing.T) {
 		"/debug/admission/shop/web-node": `{"namespace":"shop","name":"web-node"}`,
 	})
 	for _, args := range [][]string{
-		{"shop/web-node"}, {"web-node", "-n", "shop"}, {"shop/web-node", "-n", "shop"},
+		{"shop/web-node"}, {"web-node", "-n", "shop"}, {"shop/web-node", "-n", "shop"}, {"shop/web-node/main"},
+		{"web-node/main", "-n", "shop"}, {"shop/web-node", "-c", "main"},
 	} {
 		out, err := run(t, append([]string{"explain", "--server", address, "-o", "json"}, args...)...)
 		if err != nil || !strings.Contains(out, `  "name": "web-node"`) {
@@ -222,20 +199,5 @@ func TestNodeProxy(t *testing.T) {
 	_, err = run(t, "events", "--node", "node1", "--kubeconfig", kubeconfig+".none")
 	if err == nil || !strings.Contains(err.Error(), "name a kubeconfig with --kubeconfig") {
 		t.Errorf("no kubeconfig: %v", err)
-	}
-}
-
-// A user who may not open the agent's socket is told who may, and not that no agent runs.
-func TestSocketOfAnother(t *testing.T) {
-	a := agentAddress{socket: "/var/lib/kubelet/numalet.sock"}
-	for errno, want := range map[syscall.Errno]string{
-		syscall.EACCES: "only root and the agent's own user may ask through /var/lib/kubelet/numalet.sock: ask as root",
-		syscall.ENOENT: "no such file or directory; start it",
-	} {
-		err := a.unreached(&url.Error{Op: "Get", URL: "http://localhost/devices", Err: &net.OpError{
-			Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", errno)}})
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, want %s", errno, err, want)
-		}
 	}
 }

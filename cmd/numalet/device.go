@@ -24,14 +24,17 @@ func newDeviceCommand() *cobra.Command {
 
 // newDeviceListCommand returns "numalet device list".
 func newDeviceListCommand() *cobra.Command {
-	var at agentSocket
+	var at asked
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list [RESOURCE]",
 		Short: "List devices: their health, who has them, which are cordoned",
 		Long: `List the devices that plugins offer to a running agent, with their health, their
 NUMA nodes, their place in the PCI tree as far as it is known, and the containers that
-have them, and the devices that are cordoned, also those that no plugin lists now.`,
+have them, and the devices that are cordoned, also those that no plugin lists now.
+
+The devices of drivers of resource claims (DRA) follow, as the node's ResourceSlices have
+them, by the driver's name. Of partitions only those are listed that a claim has.`,
 		Example: "  numalet device list example.com/gpu\n  numalet device list --node node1 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +53,7 @@ have them, and the devices that are cordoned, also those that no plugin lists no
 		ValidArgsFunction: at.completeDevices(1, nil),
 	}
 	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
-	at.add(cmd.Flags())
+	at.Add(cmd.Flags())
 	return cmd
 }
 
@@ -66,7 +69,7 @@ func ofResource(all []devices.Row, resource string) ([]devices.Row, error) {
 		}
 	}
 	if len(rows) == 0 && len(others) > 0 {
-		return nil, fmt.Errorf("no device plugin has told of devices of %s; there are those of %s", resource,
+		return nil, fmt.Errorf("no device plugin or driver has told of devices of %s; there are those of %s", resource,
 			strings.Join(others, ", "))
 	}
 	return rows, nil
@@ -74,7 +77,7 @@ func ofResource(all []devices.Row, resource string) ([]devices.Row, error) {
 
 func printDevices(out io.Writer, all []devices.Row) error {
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(out, "No device plugin has told of any device.")
+		_, err := fmt.Fprintln(out, "No device plugin and no driver has told of any device.")
 		return err
 	}
 	rows := newRows(out)
@@ -134,6 +137,8 @@ func heldBy(r devices.Row) string {
 		return "released by " + r.ReleasedBy + ", its plugin is being told"
 	case r.Claimed != "":
 		return r.Claimed
+	case len(r.Parts) > 0:
+		return "in parts: " + strings.Join(r.Parts, ", ")
 	}
 	return strings.Join(r.HeldBy, ", ")
 }
@@ -152,7 +157,7 @@ func cordoned(r devices.Row) string {
 
 // newCordonCommand returns "numalet device cordon RESOURCE ID".
 func newCordonCommand() *cobra.Command {
-	var at agentSocket
+	var at asked
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "cordon RESOURCE ID",
@@ -172,10 +177,10 @@ device that is not there now, should it come back under its id.`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), saysCordoned(answer))
 			return err
 		},
-		ValidArgsFunction: at.completeDevices(2, func(r devices.Row) bool { return r.Cordon == nil }),
+		ValidArgsFunction: at.completeDevices(2, func(r devices.Row) bool { return r.Cordon == nil && !r.ByClaims }),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read the list")
-	at.add(cmd.Flags())
+	at.Add(cmd.Flags())
 	return cmd
 }
 
@@ -196,7 +201,7 @@ func saysCordoned(a devices.Answer) string {
 
 // newUncordonCommand returns "numalet device uncordon RESOURCE ID".
 func newUncordonCommand() *cobra.Command {
-	var at agentSocket
+	var at asked
 	cmd := &cobra.Command{
 		Use:     "uncordon RESOURCE ID",
 		Short:   "Have a device given to new containers again",
@@ -219,7 +224,7 @@ func newUncordonCommand() *cobra.Command {
 		},
 		ValidArgsFunction: at.completeDevices(2, func(r devices.Row) bool { return r.Cordon != nil }),
 	}
-	at.add(cmd.Flags())
+	at.Add(cmd.Flags())
 	return cmd
 }
 
@@ -233,24 +238,24 @@ func oneDevice(cmd *cobra.Command, args []string) error {
 }
 
 // devices returns the devices of a resource, or of all resources if it is "".
-func (a *agentSocket) devices(ctx context.Context, resource string) (
+func (a *asked) devices(ctx context.Context, resource string) (
 	rows []devices.Row, err error) {
-	err = a.ask(ctx, nil, &rows, "devices")
+	err = a.Get(ctx, &rows, "devices")
 	return slices.DeleteFunc(rows, func(r devices.Row) bool {
 		return resource != "" && r.Resource != resource
 	}), err
 }
 
 // change has the agent cordon or uncordon a device.
-func (a *agentSocket) change(ctx context.Context, what string, q devices.Question) (
+func (a *asked) change(ctx context.Context, what string, q devices.Question) (
 	answer devices.Answer, err error) {
-	err = a.ask(ctx, q, &answer, "devices", what)
+	err = a.Post(ctx, q, &answer, "devices", what)
 	return answer, err
 }
 
 // completeDevices offers resources as the first argument and, if most is 2, the ids of wanted
 // devices as the second.
-func (a *agentSocket) completeDevices(most int,
+func (a *asked) completeDevices(most int,
 	wanted func(devices.Row) bool) cobra.CompletionFunc {
 	return cli.Listed(most, func(ctx context.Context, args []string) (out []string, err error) {
 		rows, err := a.devices(ctx, strings.Join(args, ""))

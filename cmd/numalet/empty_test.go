@@ -27,14 +27,14 @@ func TestEmptyAnswers(t *testing.T) {
 	}
 	var out bytes.Buffer
 	if err := printDevices(&out, nil); err != nil ||
-		out.String() != "No device plugin has told of any device.\n" {
+		out.String() != "No device plugin and no driver has told of any device.\n" {
 		t.Errorf("devices: %v, %q", err, &out)
 	}
 	rows := []devices.Row{{Resource: "a.b/gpu", ID: "0"}, {Resource: "a.b/gpu", ID: "1"}, {Resource: "a.b/nic"}}
 	if got, err := ofResource(rows, "a.b/gpu"); len(got) != 2 || err != nil {
 		t.Errorf("devices of a resource: %v, %v", got, err)
 	}
-	const others = "no device plugin has told of devices of a.b/gp; there are those of a.b/gpu, a.b/nic"
+	const others = "no device plugin or driver has told of devices of a.b/gp; there are those of a.b/gpu, a.b/nic"
 	if _, err := ofResource(rows, "a.b/gp"); err == nil || err.Error() != others {
 		t.Errorf("devices of no resource: %v, want %s", err, others)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,48 +19,50 @@ import (
 
 // eventsFlags holds the flags of "numalet events".
 type eventsFlags struct {
-	namespace, format string
-	watch             bool
-	server            agentAddress
+	podFlags
+	format string
+	watch  bool
+	server asked
 }
 
 // newEventsCommand returns "numalet events".
 func newEventsCommand() *cobra.Command {
-	f := eventsFlags{server: thisHost()}
+	f := eventsFlags{}
 	cmd := &cobra.Command{
-		Use:   "events [[NAMESPACE/]POD]",
+		Use:   "events [[NAMESPACE/]POD[/CONTAINER]]",
 		Short: "List what happened to pods and to the node",
 		Long: `List the events that a running agent remembers, about pods and about the node, the
-oldest first: at most 1000, and those that are alike are one.`,
-		Example: "  numalet events\n  numalet events app-node1 --watch\n  numalet events team-a/app-node1",
-		Args:    cobra.MaximumNArgs(1),
+oldest first: at most 1000, and those that are alike are one. A static pod is also found
+by the name on its manifest.`,
+		Example: "  numalet events\n  numalet events app --watch\n  numalet events team-a/app/main",
+		Args:    oneWord("pods", "app"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			pod := strings.Join(args, "")
-			if namespace, name, both := strings.Cut(pod, "/"); both {
-				if f.namespace != "" && f.namespace != namespace {
-					return fmt.Errorf("%s is not in --namespace %s: leave one of the two out", pod,
-						f.namespace)
+			var wanted []podName // nil: all
+			if len(args) > 0 {
+				var err error
+				if wanted, err = f.readings(args[0]); err != nil {
+					return err
 				}
-				f.namespace, pod = namespace, name
 			}
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), pod)
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), wanted)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
+	f.add(flags)
 	flags.BoolVarP(&f.watch, "watch", "w", false, "go on with what comes")
 	cli.Choose(flags, &f.format, "output", "o", "how to print", "text", "json")
-	f.server.add(flags, "the agent's read-only port")
+	f.server.Add(flags)
+	cmd.ValidArgsFunction = f.server.completePods(&f.podFlags)
 	return cmd
 }
 
 // run prints events. A watch goes on over a restart of the agent, and prints once why it does not answer.
-func (f *eventsFlags) run(ctx context.Context, out, problems io.Writer, pod string) error {
+func (f *eventsFlags) run(ctx context.Context, out, problems io.Writer, wanted []podName) error {
 	counts := map[string]int32{} // as printed
 	answered, said := false, ""
 	for ; ; await.For(ctx, time.Second) {
 		var all, news v1.EventList
-		err := f.server.get(ctx, &all, "events")
+		err := f.server.Get(ctx, &all, "events")
 		switch {
 		case f.watch && ctx.Err() != nil:
 			return nil
@@ -73,32 +76,47 @@ func (f *eventsFlags) run(ctx context.Context, out, problems io.Writer, pod stri
 		}
 		news.TypeMeta = all.TypeMeta
 		for _, e := range all.Items {
-			if f.wants(e, pod) && counts[e.Name] != e.Count {
+			if f.wants(e, wanted) && counts[e.Name] != e.Count {
 				counts[e.Name] = e.Count
 				news.Items = append(news.Items, e)
 			}
 		}
-		if err := f.print(out, news, pod); err != nil || !f.watch {
+		if err := f.print(out, news, wanted); err != nil || !f.watch {
 			return err
 		}
 	}
 }
 
-func (f *eventsFlags) wants(e v1.Event, pod string) bool {
+// wants reports whether an event is of one of the pods, or without pods of the namespace and container that flags name.
+func (f *eventsFlags) wants(e v1.Event, pods []podName) bool {
 	of := e.InvolvedObject
-	return (pod == "" || of.Kind == "Pod" && of.Name == pod) &&
-		(f.namespace == "" || of.Kind == "Pod" && of.Namespace == f.namespace)
+	if pods == nil {
+		return (f.namespace == "" || of.Kind == "Pod" && of.Namespace == f.namespace) && inContainer(of, f.container)
+	}
+	return slices.ContainsFunc(pods, func(n podName) bool { return isOf(e, n) && inContainer(of, n.container) })
 }
 
-func (f *eventsFlags) print(out io.Writer, list v1.EventList, pod string) error {
+// isOf reports whether an event is of the pod of that name, or of the static pod of the manifest of that name.
+func isOf(e v1.Event, n podName) bool {
+	of := e.InvolvedObject
+	return of.Kind == "Pod" && of.Namespace == n.namespace && (of.Name == n.pod || of.Name == n.pod+"-"+e.Source.Host)
+}
+
+// inContainer reports whether an event is of that container; "": of any, or of the pod.
+func inContainer(of v1.ObjectReference, name string) bool {
+	return name == "" || strings.HasSuffix(of.FieldPath, "{"+name+"}")
+}
+
+func (f *eventsFlags) print(out io.Writer, list v1.EventList, wanted []podName) error {
 	if f.format == "json" {
+		list.Items = append([]v1.Event{}, list.Items...) // an empty list and not null
 		return cli.WriteJSON(out, list)
 	}
 	if len(list.Items) == 0 {
 		if f.watch {
 			return nil // events may still come
 		}
-		_, err := fmt.Fprintln(out, f.none(pod))
+		_, err := fmt.Fprintln(out, f.none(wanted))
 		return err
 	}
 	rows := newRows(out)
@@ -116,11 +134,10 @@ func (f *eventsFlags) print(out io.Writer, list v1.EventList, pod string) error 
 }
 
 // none says that there are no events of the pod, namespace or node that the user asked for.
-func (f *eventsFlags) none(pod string) string {
+func (f *eventsFlags) none(wanted []podName) string {
 	switch {
-	case pod != "":
-		return "No events of a pod " + strings.TrimPrefix(f.namespace+"/", "/") + pod + " are remembered; " +
-			"the pod of a manifest file has the node's name in its name: app-NODE."
+	case len(wanted) > 0:
+		return "No events of a pod " + wanted[0].String() + " are remembered; numalet pods lists the pods that there are."
 	case f.namespace != "":
 		return "No events of pods in the namespace " + f.namespace + " are remembered."
 	default:

@@ -5,16 +5,18 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 const someEvents = `{"kind":"EventList","apiVersion":"v1","items":[
 	{"metadata":{"name":"1"},"count":1,"type":"Normal","reason":"Started","message":"up",
 	 "involvedObject":{"kind":"Pod","namespace":"default","name":"web-node"}},
 	{"metadata":{"name":"2"},"count":3,"type":"Warning","reason":"BackOff","message":"again",
-	 "involvedObject":{"kind":"Pod","namespace":"shop","name":"till-node"}},
+	 "source":{"host":"node"},
+	 "involvedObject":{"kind":"Pod","namespace":"shop","name":"till-node","fieldPath":"spec.containers{main}"}},
 	{"metadata":{"name":"3"},"count":1,"type":"Normal","reason":"Ready","message":"all",
 	 "involvedObject":{"kind":"Node","name":"node"}}]}`
 
@@ -30,8 +32,13 @@ func TestEvents(t *testing.T) {
 		{[]string{"-n", "shop"}, 2, "pod/shop/till-node"},
 		{[]string{"default/web-node"}, 2, "Normal  Started  pod/web-node  up"},
 		{[]string{"shop/till-node"}, 2, "pod/shop/till-node"},
+		{[]string{"shop/till"}, 2, "pod/shop/till-node"},
+		{[]string{"till", "-n", "shop", "-c", "main"}, 2, "pod/shop/till-node"},
+		{[]string{"shop/till", "-c", "side"}, 1, "No events"},
 		{[]string{"shop/web-node"}, 1, "No events of a pod shop/web-node are remembered"},
-		{[]string{"nobody"}, 1, "No events of a pod nobody are remembered"},
+		{[]string{"shop/till-node/main"}, 2, "BackOff"},
+		{[]string{"till-node/main"}, 1, "No events of a pod till-node/main"},
+		{[]string{"nobody"}, 1, "No events of a pod default/nobody are remembered"},
 		{[]string{"-n", "empty"}, 1, "No events of pods in the namespace empty are remembered."},
 		{nil, 4, "node/node"},
 	} {
@@ -40,7 +47,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%v: %v, want %d lines and %q:\n%s", tt.args, err, tt.lines, tt.want, out)
 		}
 	}
-	if _, err := run(t, "events", "--server", address, "-n", "shop", "default/web-node"); err == nil ||
+	if _, err := run(t, "events", "--server", address, "-n", "shop", "default/web-node/main"); err == nil ||
 		!strings.Contains(err.Error(), "leave one of the two out") {
 		t.Errorf("two namespaces: %v", err)
 	}
@@ -68,13 +75,14 @@ func TestEventsOverARestart(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	u, err := url.Parse(s.URL)
-	if err != nil {
+	f := eventsFlags{watch: true, format: "text"}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.server.Add(flags)
+	if err := flags.Parse([]string{"--server", s.URL}); err != nil {
 		t.Fatal(err)
 	}
-	f := eventsFlags{watch: true, format: "text", server: agentAddress{url: u}}
 	var out, problems bytes.Buffer
-	if err := f.run(ctx, &out, &problems, ""); err != nil {
+	if err := f.run(ctx, &out, &problems, nil); err != nil {
 		t.Error(err)
 	}
 	if got := out.String(); strings.Count(got, "\n") != 4 || !strings.HasSuffix(strings.TrimSpace(got), "up again") {

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/node/eviction"
 	"github.com/numalet/numalet/agent/placement/explain"
@@ -16,83 +16,125 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/terminal"
 
+	"github.com/numalet/numalet/cmd/internal/ask"
 	"github.com/numalet/numalet/cmd/internal/cli"
 	"github.com/numalet/numalet/internal/complaint"
 )
 
 // explainFlags holds the flags of "numalet explain".
 type explainFlags struct {
-	namespace, format string
-	server            agentAddress
+	podFlags
+	format string
+	server asked
 }
 
 // newExplainCommand returns "numalet explain POD".
 func newExplainCommand() *cobra.Command {
-	f := explainFlags{server: thisHost()}
+	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain [[NAMESPACE/]POD]",
+		Use:   "explain [[NAMESPACE/]POD[/CONTAINER]]",
 		Short: "Say why a pod was admitted, waits or was rejected, or what is wrong with the node",
 		Long: `Ask a running agent about its last decision on a pod: what the pod asks for, what
 was free on each NUMA node, where each resource could have been had, what is in
 the way and what would fit; of containers that end, how, and the last lines of
-their logs if this host has them. The pod of a manifest file has the node's name in
-its name: app-NODE.
+their logs if this host has them. A static pod is also found by the name on its manifest.
+
+Of a pod that the agent does not have it says what is known: that its manifest was
+refused, what happened before it was gone, or, of a cluster whose kubeconfig is known,
+that no scheduler has bound it, or on which node it is.
 
 Without a pod, or with the name of the node: what the node is short of, since when,
 what was removed or evicted for that, which pod is next and why; and what manifests,
 plugins, drivers and volumes need somebody to look at.`,
-		Example: "  numalet explain app-node1\n  numalet explain team-a/app-node1 -o json\n" +
+		Example: "  numalet explain app\n  numalet explain team-a/app/main -o json\n" +
 			"  numalet explain --node node1 --kubeconfig ~/.kube/config",
-		Args: atMostOnePod,
+		Args: oneWord("pods", "app; numalet pods lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return f.explainNode(cmd, "")
 			}
-			namespace, pod, err := f.pod(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			var record explain.Record
-			err = f.server.get(cmd.Context(), &record, "debug", "admission", namespace, pod)
-			if err != nil {
-				if f.explainNode(cmd, args[0]) == nil {
-					return nil
-				}
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if f.format == "json" {
-				return cli.WriteJSON(out, record)
-			}
-			_, err = io.WriteString(out, terminal.Wrap(record.Text(), cli.Width(out))+
-				lastLines(record.Remarks.Logs))
-			return err
+			return f.explainPod(cmd, args[0])
 		},
-		ValidArgsFunction: cli.Listed(1, f.pods),
 	}
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", v1.NamespaceDefault,
-		"the pod's namespace")
+	f.add(cmd.Flags())
 	cli.Choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
-	f.server.add(cmd.Flags(), "the agent's read-only port")
+	f.server.Add(cmd.Flags())
+	cmd.ValidArgsFunction = f.server.completePods(&f.podFlags)
 	return cmd
+}
+
+// explainPod explains the pod that an argument names, or the node of that name.
+func (f *explainFlags) explainPod(cmd *cobra.Command, arg string) error {
+	readings, err := f.readings(arg)
+	if err != nil {
+		return err
+	}
+	var unknown error
+	for _, n := range readings {
+		var record explain.Record
+		err := f.server.Get(cmd.Context(), &record, "debug", "admission", n.namespace, n.pod)
+		switch {
+		case err == nil:
+			return f.print(cmd.OutOrStdout(), onlyOf(record, n.container))
+		case !ask.Unknown(err):
+			return err
+		case unknown == nil:
+			unknown = err
+		}
+	}
+	if !strings.Contains(arg, "/") && f.namespace == "" && f.explainNode(cmd, arg) == nil {
+		return nil
+	}
+	if f.format == "json" {
+		return unknown // there is no decision that could be printed
+	}
+	known, err := f.server.absent(cmd.Context(), readings)
+	if err != nil || known == "" {
+		return errors.Join(unknown, err)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), terminal.Wrap(known, cli.Width(cmd.OutOrStdout())))
+	return err
+}
+
+func (f *explainFlags) print(out io.Writer, record explain.Record) error {
+	if f.format == "json" {
+		return cli.WriteJSON(out, record)
+	}
+	_, err := io.WriteString(out, terminal.Wrap(record.Text(), cli.Width(out))+lastLines(record.Remarks.Logs))
+	return err
+}
+
+// onlyOf leaves of a record what is about one container, and about the pod; an empty name leaves all.
+func onlyOf(r explain.Record, container string) explain.Record {
+	if container == "" {
+		return r
+	}
+	r.Requests = slices.DeleteFunc(r.Requests, func(q explain.Request) bool {
+		return q.Container != "" && q.Container != container
+	})
+	r.Remarks.Since = slices.DeleteFunc(r.Remarks.Since, func(text string) bool {
+		return strings.HasPrefix(text, "Container ") && !strings.HasPrefix(text, "Container "+container+":")
+	})
+	r.Remarks.Logs = slices.DeleteFunc(r.Remarks.Logs, func(l explain.Log) bool { return l.Container != container })
+	return r
 }
 
 // nodeExplanation has a node's shortages and its problems, those of /problems.
 type nodeExplanation struct {
 	eviction.Explanation
-	Problems []complaint.Problem `json:"problems,omitempty"`
+	Problems []complaint.Problem `json:"problems"`
 }
 
 // explainNode says what is wrong with the node. If only is not empty it must be the node's name.
 func (f *explainFlags) explainNode(cmd *cobra.Command, only string) error {
 	var e nodeExplanation
-	if err := f.server.get(cmd.Context(), &e.Explanation, "debug", "shortage"); err != nil {
+	if err := f.server.Get(cmd.Context(), &e.Explanation, "debug", "shortage"); err != nil {
 		return err
 	}
 	if only != "" && only != e.Node {
 		return fmt.Errorf("the agent's node is %s", e.Node)
 	}
-	if err := f.server.get(cmd.Context(), &e.Problems, "problems"); err != nil {
+	if err := f.server.Get(cmd.Context(), &e.Problems, "problems"); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -116,7 +158,7 @@ func problemsText(all []complaint.Problem) string {
 		fmt.Fprintf(&b, "  %s %s: %s: %s\n", p.Source, p.Name, p.Reason, p.Message)
 	}
 	if more := len(all) - listedProblems; more > 0 {
-		fmt.Fprintf(&b, "  and %d more, at /problems of the read-only port\n", more)
+		fmt.Fprintf(&b, "  and %d more, which numalet problems lists\n", more)
 	}
 	return b.String()
 }
@@ -171,40 +213,4 @@ func tail(path string) ([]string, error) {
 		}
 	}
 	return out[max(0, len(out)-lastOfLog):], nil
-}
-
-// atMostOnePod checks that there is at most one argument.
-func atMostOnePod(_ *cobra.Command, args []string) error {
-	if len(args) <= 1 {
-		return nil
-	}
-	return fmt.Errorf("%d pods are named: name one, such as numalet explain app-node1; the "+
-		"agent's /pods lists them", len(args))
-}
-
-// pod splits the argument into namespace and name; the namespace is optional.
-func (f *explainFlags) pod(cmd *cobra.Command, arg string) (namespace, name string, err error) {
-	namespace, name, both := strings.Cut(arg, "/")
-	switch {
-	case !both:
-		return f.namespace, arg, nil
-	case cmd.Flags().Changed("namespace") && namespace != f.namespace:
-		return "", "", fmt.Errorf("%s is not in --namespace %s: leave one of the two out", arg,
-			f.namespace)
-	}
-	return namespace, name, nil
-}
-
-// pods lists the agent's pods, with their namespace if it is not the one of the flag.
-func (f *explainFlags) pods(ctx context.Context, _ []string) (names []string, err error) {
-	var pods v1.PodList
-	err = f.server.get(ctx, &pods, "pods")
-	for _, pod := range pods.Items {
-		name := pod.Name
-		if pod.Namespace != f.namespace {
-			name = pod.Namespace + "/" + name
-		}
-		names = append(names, name)
-	}
-	return names, err
 }

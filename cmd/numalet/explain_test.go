@@ -56,7 +56,7 @@ func TestExplainNode(t *testing.T) {
 		for _, want := range []string{"Node n1 is short: memory.available\n", "met for 9s",
 			"  1. shop/web: uses 300Mi", "Drivers of resource claims hand out CPUs 8-15 (--dra-cpus)",
 			"Problems\n  csi volume: FailedUnMount: volume 7 cannot be unstaged\n",
-			"and 11 more, at /problems"} {
+			"and 11 more, which numalet problems lists"} {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("%q: %v: no %q in\n%s", args, err, want, out)
 			}

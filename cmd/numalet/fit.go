@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/internal/terminal"
 
+	"github.com/numalet/numalet/cmd/internal/ask"
 	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
@@ -53,7 +54,7 @@ func answers(cmd *cobra.Command, no string, ask func(*cobra.Command) (yes bool, 
 // fitFlags holds the flags of "numalet fit" besides the agent's.
 type fitFlags struct {
 	files  []string
-	server agentAddress
+	server ask.Agent
 	count  string
 	format string
 
@@ -67,11 +68,11 @@ func newFitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit -f FILE",
 		Short: "Say whether pods would be admitted or resized, where, and how many would fit",
-		Long: `Decide on pods as the agent would, and run none. With --server a running agent
-answers from what is on its node now. Without, the answer is for an empty node:
-this machine, or the one of --topology-from, under the KubeletConfiguration of
---config or the defaults, with the devices of --devices. --state adds the pods of
-an agent's numalet_state.
+		Long: `Decide on pods as the agent would, and run none. With --server, --node, --root-dir
+or $NUMALET_SERVER a running agent answers from what is on its node now. Without,
+or with flags of an agent, the answer is for an empty node: this machine, or the one
+of --topology-from, under the KubeletConfiguration of --config or the defaults, with
+the devices of --devices. --state adds the pods of an agent's numalet_state.
 
 A file holds Pods, Lists of them or workloads, whose pod template counts once, and
 the ResourceClaims of the pods and the ResourceSlices of their devices.
@@ -112,16 +113,15 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 func (f *fitFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.files, "filename", "f", nil,
 		"a file with pods, - for standard input; may be repeated")
-	f.server.add(flags, "ask the agent with this read-only port, such as 127.0.0.1:10255; without "+
-		"it and --node no agent is asked")
+	f.server.Add(flags)
 	flags.StringVar(&f.count, "count", "", "copies of all the pods, or max for as many as fit")
 	cli.Choose(flags, &f.format, "output", "o", "how to print", "text", "json")
 	flags.BoolVar(&f.askPlugins, "ask-plugins", false,
-		"with --server, ask the device plugins which devices they prefer, as admission does")
-	flags.StringArrayVar(&f.devices, "devices", nil, "without --server, devices that there are: "+
+		"with an agent, ask its device plugins which devices they prefer, as admission does")
+	flags.StringArrayVar(&f.devices, "devices", nil, "without an agent, devices that there are: "+
 		"RESOURCE=N, RESOURCE=N@NODES to spread them over NUMA nodes, or a file; may be repeated")
 	flags.StringVar(&f.state, "state", "",
-		"without --server, a numalet_state with the pods that run already")
+		"without an agent, a numalet_state with the pods that run already")
 }
 
 // run prints the answer and reports whether all pods fit. The flags that are named configure the
@@ -139,7 +139,7 @@ func (f *fitFlags) run(cmd *cobra.Command, agentFlags *config.Flags, named []str
 		return false, err
 	}
 	var answer fit.Answer
-	if f.server.named() {
+	if f.asks(cmd.Flags(), named) {
 		answer, err = f.ask(cmd.Context(), pods)
 	} else {
 		answer, err = f.place(cmd, pods, agentFlags)
@@ -160,19 +160,33 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 	if _, err := fit.ParseCount(f.count); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	if !f.server.named() {
+	if !f.asks(flags, agentFlags) {
 		if f.askPlugins {
 			return errors.New("--ask-plugins: there are plugins to ask with --server or --node only")
 		}
 		return nil
 	}
-	for _, name := range append([]string{"devices", "state"}, agentFlags...) {
-		if flags.Changed(name) && name != "kubeconfig" { // it says how the agent is reached
-			return fmt.Errorf("--%s: the agent that is asked has its own; leave one of the two out",
-				name)
-		}
+	if name := ofAnEmptyNode(flags, agentFlags); name != "" {
+		return fmt.Errorf("--%s: the agent that is asked has its own; leave one of the two out", name)
 	}
 	return nil
+}
+
+// asks reports whether an agent is asked: one that a flag names, or the one of the environment unless flags describe an
+// empty node.
+func (f *fitFlags) asks(flags *pflag.FlagSet, agentFlags []string) bool {
+	return f.server.Named() || f.server.NamedAnyhow() && ofAnEmptyNode(flags, agentFlags) == ""
+}
+
+// ofAnEmptyNode returns a flag that the user has given and that only describes a node without an agent; "": there is
+// none.
+func ofAnEmptyNode(flags *pflag.FlagSet, agentFlags []string) string {
+	for _, name := range append([]string{"devices", "state"}, agentFlags...) {
+		if flags.Changed(name) && !slices.Contains(ask.Flags(), name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // manifests joins the files to one YAML stream. An error about what is no YAML names the file.
@@ -275,8 +289,8 @@ func (f *fitFlags) ask(ctx context.Context, manifest []byte) (fit.Answer, error)
 		options.Set("ask-plugins", "true")
 	}
 	var answer fit.Answer
-	err := f.server.ask(ctx, question{
-		path: []string{"debug", "fit"}, query: options, body: manifest,
+	err := f.server.Ask(ctx, ask.Question{
+		Path: []string{"debug", "fit"}, Query: options, Body: manifest,
 	}, &answer)
 	return answer, err
 }

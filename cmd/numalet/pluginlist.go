@@ -19,12 +19,13 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
 
+	"github.com/numalet/numalet/cmd/internal/ask"
 	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // newPluginListCommand returns "numalet plugin list".
 func newPluginListCommand() *cobra.Command {
-	server := thisHost()
+	var server ask.Agent
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -46,21 +47,21 @@ node, how many volumes it can have, the calls since they registered, and the las
 		},
 	}
 	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
-	server.add(cmd.Flags(), "the agent's read-only port")
+	server.Add(cmd.Flags())
 	return cmd
 }
 
-func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, format string) error {
+func listPlugins(ctx context.Context, out io.Writer, server *ask.Agent, format string) error {
 	var peers []devicemanager.Peer
-	if err := server.get(ctx, &peers, "plugins"); err != nil {
+	if err := server.Get(ctx, &peers, "plugins"); err != nil {
 		return err
 	}
 	var drivers []dra.Driver
-	if err := server.get(ctx, &drivers, "drivers"); err != nil {
+	if err := server.Get(ctx, &drivers, "drivers"); err != nil {
 		return err
 	}
 	var volumes []csi.Driver
-	if err := server.get(ctx, &volumes, "csidrivers"); err != nil {
+	if err := server.Get(ctx, &volumes, "csidrivers"); err != nil {
 		return err
 	}
 	switch {

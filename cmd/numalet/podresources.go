@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,6 +31,7 @@ import (
 	"github.com/numalet/numalet/agent/serving/podresources/watchv1"
 	"github.com/numalet/numalet/internal/await"
 
+	"github.com/numalet/numalet/cmd/internal/ask"
 	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
@@ -39,58 +43,71 @@ const (
 
 // podResourcesFlags holds the flags of "numalet podresources".
 type podResourcesFlags struct {
-	socket, namespace, resource, output string
-	allocatable, watch                  bool
-	agent                               agentAddress // --node
+	podFlags
+	socket, resource, output string
+	allocatable, watch       bool
+	agent                    asked
+	only                     string // the pod that an argument names; "": all
 }
 
 // newPodResourcesCommand returns "numalet podresources".
 func newPodResourcesCommand() *cobra.Command {
 	f := &podResourcesFlags{}
 	cmd := &cobra.Command{
-		Use:   "podresources",
+		Use:   "podresources [[NAMESPACE/]POD[/CONTAINER]]",
 		Short: "Print which CPUs, memory and devices the pods of the node hold",
 		Long: `Ask the pod resources socket which CPUs of their own, memory and devices the
 containers of the node's active pods hold, each device with its NUMA nodes.
-Without --watch the kubelet's API is used, so that it works on nodes of the
-kubelet too. With --node numalet on that node is asked through the API server.`,
+With --socket the kubelet's API is used, so that it works on nodes of the kubelet too.`,
 		Example: "  numalet podresources\n  numalet podresources --allocatable -o json\n" +
 			"  numalet podresources --watch --resource nvidia.com/gpu\n" +
-			"  numalet podresources --node node1",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+			"  numalet podresources app --node node1",
+		Args: oneWord("pods", "app"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.only = strings.Join(args, "")
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.socket, "socket", "/var/lib/kubelet/pod-resources/kubelet.sock",
-		"the pod resources socket, below the agent's --root-dir")
+	flags.StringVar(&f.socket, "socket", "",
+		"ask this pod resources socket, a kubelet's too (pod-resources/kubelet.sock below the root directory)")
 	flags.BoolVarP(&f.watch, "watch", "w", false,
 		"print the state, then each change; goes on by itself when the agent restarts")
 	flags.BoolVar(&f.allocatable, "allocatable", false,
 		"print what containers can get instead; with --watch, print it too")
-	flags.StringVarP(&f.namespace, "namespace", "n", "",
-		"with --watch: only pods of this namespace")
+	f.podFlags.add(flags)
 	flags.StringVar(&f.resource, "resource", "",
 		"with --watch: only pods that hold this resource (cpu for CPUs of their own)")
-	f.agent.node.add(flags)
+	f.agent.Add(flags)
 	cli.Choose(flags, &f.output, "output", "o", "how to print", "table", "json")
-	cmd.MarkFlagsMutuallyExclusive("node", "socket")
-	cmd.MarkFlagsMutuallyExclusive("node", "watch")
+	for _, name := range ask.Flags() {
+		cmd.MarkFlagsMutuallyExclusive("socket", name)
+	}
 	return cmd
 }
 
 func (f *podResourcesFlags) run(ctx context.Context, out, problems io.Writer) error {
-	if !f.watch && (f.namespace != "" || f.resource != "") {
-		return errors.New("--namespace and --resource need --watch: the kubelet's API tells all " +
-			"pods")
+	switch {
+	case !f.watch && f.resource != "":
+		return errors.New("--resource needs --watch: the kubelet's API tells all pods")
+	case f.watch && (f.only != "" || f.container != ""):
+		return errors.New("--watch follows all pods, or those of --namespace and --resource: leave the pod out")
+	case f.allocatable && (f.only != "" || f.container != ""):
+		return errors.New("--allocatable is about the node: leave the pod out")
 	}
-	if f.agent.named() {
+	root, here := f.agent.Root()
+	switch {
+	case f.socket == "" && !here && f.watch:
+		return errors.New("--watch reads the pod resources socket of the agent's machine: ask there, or name the " +
+			"socket with --socket")
+	case f.socket == "" && !here:
 		return f.ask(ctx, out)
+	case f.socket == "":
+		f.socket = filepath.Join(root, "pod-resources", "kubelet.sock")
 	}
 	if _, err := os.Stat(f.socket); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no agent listens on %s: start it, or name its socket with --socket; "+
-			"it is pod-resources/kubelet.sock below the agent's --root-dir", f.socket)
+			"it is pod-resources/kubelet.sock below the agent's root directory (--root-dir)", f.socket)
 	}
 	conn, err := grpc.NewClient("unix:"+f.socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -124,6 +141,59 @@ func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out
 	return f.print(out, answer)
 }
 
+// wanted leaves the pods and containers that flags and the argument name.
+func (f *podResourcesFlags) wanted(all *podresourcesv1.ListPodResourcesResponse) error {
+	names := []podName{{namespace: f.namespace, container: f.container}}
+	if f.only != "" {
+		var err error
+		if names, err = f.readings(f.only); err != nil {
+			return err
+		}
+	}
+	var found []*podresourcesv1.PodResources
+	for _, n := range names {
+		for _, pod := range all.PodResources {
+			if n.namespace != "" && pod.Namespace != n.namespace || n.pod != "" && pod.Name != nameIn(all, n) {
+				continue
+			}
+			if n.container != "" {
+				pod.Containers = slices.DeleteFunc(pod.Containers, func(c *podresourcesv1.ContainerResources) bool {
+					return c.Name != n.container
+				})
+			}
+			found = append(found, pod)
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	if len(found) == 0 && f.only != "" {
+		return fmt.Errorf("no pod %s has anything of the node", names[0])
+	}
+	all.PodResources = found
+	return nil
+}
+
+// nameIn returns the name of the pod that is meant: the one given or, if there is no such pod, the only one whose name
+// begins with it and a dash, as that of a static pod begins with the name on its manifest. The API does not say what the
+// node is called.
+func nameIn(all *podresourcesv1.ListPodResourcesResponse, n podName) string {
+	var longer []string
+	for _, pod := range all.PodResources {
+		switch {
+		case pod.Namespace != n.namespace:
+		case pod.Name == n.pod:
+			return n.pod
+		case strings.HasPrefix(pod.Name, n.pod+"-"):
+			longer = append(longer, pod.Name)
+		}
+	}
+	if len(longer) == 1 {
+		return longer[0]
+	}
+	return n.pod
+}
+
 // ask does the same as list, through the API server of the node's cluster.
 func (f *podResourcesFlags) ask(ctx context.Context, out io.Writer) error {
 	path := []string{"podresources"}
@@ -133,7 +203,7 @@ func (f *podResourcesFlags) ask(ctx context.Context, out io.Writer) error {
 		answer = &podresourcesv1.AllocatableResourcesResponse{}
 	}
 	var raw json.RawMessage
-	if err := f.agent.get(ctx, &raw, path...); err != nil {
+	if err := f.agent.Get(ctx, &raw, path...); err != nil {
 		return err
 	}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, answer); err != nil {
@@ -143,6 +213,11 @@ func (f *podResourcesFlags) ask(ctx context.Context, out io.Writer) error {
 }
 
 func (f *podResourcesFlags) print(out io.Writer, answer proto.Message) error {
+	if list, ok := answer.(*podresourcesv1.ListPodResourcesResponse); ok {
+		if err := f.wanted(list); err != nil {
+			return err
+		}
+	}
 	if f.output == "json" {
 		return writeMessage(out, answer, true)
 	}
@@ -170,7 +245,7 @@ func (f *podResourcesFlags) problem(err error) error {
 		if conn, err := net.Dial("unix", f.socket); err == nil {
 			_ = conn.Close()
 		} else if errors.Is(err, fs.ErrPermission) {
-			return mayNot(f.socket)
+			return ask.MayNot(f.socket)
 		}
 		return fmt.Errorf("no agent answers on %s: is it running? (%s)", f.socket,
 			status.Convert(err).Message())
@@ -302,7 +377,7 @@ func (r rows) pod(first []string, pod *podresourcesv1.PodResources) {
 	}
 	for _, c := range pod.GetContainers() {
 		r.add(append(first[:len(first):len(first)], pod.Namespace, pod.Name, c.Name,
-			cpuList(c.CpuIds), memoryText(c.Memory), devicesText(c.Devices))...)
+			cpuList(c.CpuIds), memoryText(c.Memory), held(c))...)
 	}
 }
 
@@ -363,6 +438,24 @@ func memoryText(blocks []*podresourcesv1.ContainerMemory) string {
 // bytesText formats a number of bytes as pods request it, such as 8Gi.
 func bytesText(n uint64) string {
 	return resource.NewQuantity(int64(n), resource.BinarySI).String()
+}
+
+// held returns the devices of a container, those of plugins and those of its resource claims.
+func held(c *podresourcesv1.ContainerResources) string {
+	var out []string
+	if len(c.Devices) > 0 {
+		out = append(out, devicesText(c.Devices))
+	}
+	for _, claim := range c.DynamicResources {
+		of := map[string][]string{}
+		for _, r := range claim.ClaimResources {
+			of[r.DriverName] = append(of[r.DriverName], r.PoolName+"/"+r.DeviceName)
+		}
+		for _, driver := range slices.Sorted(maps.Keys(of)) {
+			out = append(out, driver+"="+strings.Join(of[driver], ","))
+		}
+	}
+	return cmp.Or(strings.Join(out, " "), "-")
 }
 
 // devicesText returns "resource=id@nodes,id@nodes". It names a device of several nodes once.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,18 +24,30 @@ func newTopologyCommand() *cobra.Command {
 }
 
 func newTopologyShow() *cobra.Command {
+	var at asked
 	var from, format string
 	var allPCI bool
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print sockets, NUMA nodes, caches, memory, PCI devices and distances",
 		Long: `Print sockets, NUMA nodes, caches, memory, PCI devices and distances of this
-machine or of another one. What -o yaml and -o json print, --topology-from reads.`,
+machine or of another one: that of --topology-from, or of the agent that --server, --node,
+--root-dir or $NUMALET_SERVER names. What -o yaml and -o json print, --topology-from reads.`,
 		Example: "  numalet topology show\n" +
 			"  numalet topology show --topology-from fixture:epyc-nps4\n" +
 			"  numalet topology show -o yaml > machine.yaml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if from == "" && at.NamedAnyhow() {
+				m, err := at.machine(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return printMachine(cmd.OutOrStdout(), m, format, allPCI)
+			}
+			if at.Named() {
+				return errors.New("--topology-from names a machine, and another flag an agent: leave one of the two out")
+			}
 			m, err := discover.Open(from)
 			if err != nil {
 				return err
@@ -50,7 +64,21 @@ machine or of another one. What -o yaml and -o json print, --topology-from reads
 			"fixture:NAME; empty is this machine")
 	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json", "yaml")
 	cmd.Flags().BoolVar(&allPCI, "all-pci", false, "with -o text, show PCI devices of every class")
+	at.Add(cmd.Flags())
 	return cmd
+}
+
+// machine returns the hardware that an agent knows.
+func (a *asked) machine(ctx context.Context) (*topology.Machine, error) {
+	var raw json.RawMessage
+	if err := a.Get(ctx, &raw, "machine"); err != nil {
+		return nil, err
+	}
+	m, err := discover.ParseYAML(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return m, nil
 }
 
 func printMachine(w io.Writer, m *topology.Machine, format string, allPCI bool) error {

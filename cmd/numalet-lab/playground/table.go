@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -142,7 +143,11 @@ func devices(r assigned.Row) string {
 	for _, resource := range slices.Sorted(maps.Keys(r.Devices)) {
 		_, name, _ := strings.Cut(resource, "/")
 		for _, id := range r.Devices[resource] {
-			text := uuid.ReplaceAllString(oneline.Cut(id, 64), "$1")
+			shown := id
+			if name == "" { // of a claim; the pool is mostly the node
+				shown = path.Base(id)
+			}
+			text := uuid.ReplaceAllString(oneline.Cut(shown, 64), "$1")
 			if !strings.HasPrefix(strings.ToLower(id), name) {
 				text = name + ":" + text
 			}

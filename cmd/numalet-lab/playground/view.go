@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement/assigned"
+	nodedevices "github.com/numalet/numalet/agent/placement/devices"
+	"github.com/numalet/numalet/cmd/internal/ask"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/terminal"
 )
@@ -168,7 +171,7 @@ func (p *Playground) headline() string {
 
 // hints returns what the user can do, with commands that work in the folder where numalet started.
 func (p *Playground) hints() []hint {
-	server := strings.TrimPrefix(p.server, "http://")
+	export := "export " + ask.Env + "=" + terminal.Quoted(p.socket())
 	var hints []hint
 	if p.cluster != nil {
 		hints = []hint{
@@ -190,17 +193,25 @@ func (p *Playground) hints() []hint {
 		}
 	}
 	numalet := terminal.Quoted(agentProgram(os.Args[0]))
+	if p.opts.GPU != "" {
+		hints = append(hints, hint{what: "to have something happen to a GPU:", command: fmt.Sprintf(
+			"%s-gpu ctl --mock-orders %s lose 3", numalet, terminal.Quoted(p.gpuOrders()))})
+	}
 	return append(hints,
 		hint{
 			what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
 				terminal.Quoted(p.manifests), terminal.Quoted(p.log.Name())),
 			brief: "manifests: " + terminal.Quoted(p.manifests),
 		},
-		hint{what: "to know why:", command: fmt.Sprintf("%s explain POD --server %s", numalet, server)},
-		hint{what: "what the node is short of:",
-			command: fmt.Sprintf("%s explain --server %s", numalet, server)},
-		hint{what: "what happened:", command: fmt.Sprintf("%s events --server %s", numalet, server)})
+		hint{what: "in another terminal, to ask this agent:", command: export, brief: export},
+		hint{what: "then, to know why:", command: fmt.Sprintf("%s explain POD", numalet)},
+		hint{what: "what there is and happened:",
+			command: fmt.Sprintf("%s status; %[1]s pods; %[1]s events; %[1]s logs POD", numalet)},
+		hint{what: "the same over HTTP:", command: fmt.Sprintf("curl %s/", p.server)})
 }
+
+// socket is where the agent answers its administrator.
+func (p *Playground) socket() string { return filepath.Join(p.dir, "root", nodedevices.Socket) }
 
 // agentProgram returns the program that asks an agent, beside the one that was called.
 func agentProgram(called string) string { return strings.TrimSuffix(called, "-lab") }
