@@ -215,7 +215,7 @@ func TestPodResourcesCommand(t *testing.T) {
 	}
 	asJSON, err := exec.Command(binary, "podresources", socket,
 		"-o", "json", "--allocatable").Output()
-	if err != nil || bytes.Count(asJSON, []byte("device_ids")) != 2 {
+	if err != nil || bytes.Count(asJSON, []byte(`"deviceIds"`)) != 2 {
 		t.Errorf("JSON: %v\n%s", err, asJSON)
 	}
 
@@ -249,7 +249,8 @@ func TestPodResourcesCommand(t *testing.T) {
 	}
 
 	for _, bad := range [][]string{
-		{"--socket=" + n.Dir + "/none"}, {socket, "-o", "yaml"}, {socket, "-n", "default"},
+		{"--socket=" + n.Dir + "/none"}, {socket, "-o", "yaml"}, {socket, "--resource", "cpu"},
+		{socket, "nobody"}, {socket, "--root-dir", n.Root},
 	} {
 		out, err := exec.Command(binary,
 			append([]string{"podresources"}, bad...)...).CombinedOutput()

@@ -325,10 +325,10 @@ func (f *podResourcesFlags) watchOnce(ctx context.Context, conn *grpc.ClientConn
 	}
 }
 
-// writeMessage writes the message with its proto field names. protojson varies its spaces on
+// writeMessage writes the message with lists that are empty, and not left out. protojson varies its spaces on
 // purpose, so the JSON is formatted again.
 func writeMessage(out io.Writer, m proto.Message, indent bool) error {
-	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	raw, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}

@@ -25,7 +25,7 @@ func (s *Server) Routes() []route.Route {
 
 func answered(pattern string, message func() proto.Message) route.Route {
 	return route.Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
-		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message())
+		text, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(message())
 		route.Answer(w, text, err)
 	})
 }
