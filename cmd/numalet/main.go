@@ -38,6 +38,7 @@ func newCommand(lab func(words []string) error) *cobra.Command {
 		newProblemsCommand(),
 		newStatusCommand(),
 		newFitCommand(),
+		newPreflightCommand(),
 		cli.Lab("rig", lab),
 		hidden(cli.Lab("bench", lab)),
 		cli.Lab("nodes", lab),

@@ -36,6 +36,7 @@ type Config struct {
 // given holds what the files and the command line set.
 type given struct {
 	unhonoured []string
+	settings   []Setting
 	flags      map[string]string
 	shown      []string // the flags that were given, for display
 }

@@ -237,3 +237,8 @@ func (f *Flags) options() []string {
 	return slices.DeleteFunc(namesOf(new(Flags).add),
 		func(name string) bool { return !f.set.Changed(name) })
 }
+
+// given returns the names of all given flags.
+func (f *Flags) given() []string {
+	return slices.AppendSeq(f.options(), maps.Keys(f.fields.raw))
+}

@@ -74,6 +74,7 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, err
 	}
 	c.given.unhonoured = unhonoured(c, doc.given, flags)
+	c.given.settings = settings(c, doc.given, flags, c.given.unhonoured)
 	c.given.flags = map[string]string{}
 	set.VisitAll(func(f *pflag.Flag) {
 		c.given.flags[f.Name] = f.Value.String()

@@ -11,12 +11,11 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/files"
 )
 
 var cpuFile = file{
 	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
-		k.CPUs, err = files.Load(filepath.Join(d.root, cpucheckpoint.FileName), maxFile, now,
+		k.CPUs, err = load(d, filepath.Join(d.root, cpucheckpoint.FileName), now,
 			cpucheckpoint.Decode)
 		return err
 	},

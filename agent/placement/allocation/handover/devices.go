@@ -20,7 +20,7 @@ import (
 
 var deviceFile = file{
 	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
-		k.Devices, err = files.Load(filepath.Join(d.plugins, checkpoint.FileName), maxFile, now,
+		k.Devices, err = load(d, filepath.Join(d.plugins, checkpoint.FileName), now,
 			func(raw []byte) ([]checkpoint.PodDevicesEntry, error) {
 				entries, _, err := checkpoint.Decode(raw)
 				return entries, err

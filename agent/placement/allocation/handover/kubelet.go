@@ -3,6 +3,7 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -38,8 +39,30 @@ type file struct {
 const maxFile = 256 << 20
 
 // dirs are the folders of the files: root has those of the CPU and memory managers, plugins that
-// of the device manager.
-type dirs struct{ root, plugins string }
+// of the device manager. If untouched, a file that cannot be used stays in its place.
+type dirs struct {
+	root, plugins string
+	untouched     bool
+}
+
+// load reads a file; of a missing one it returns the zero value.
+func load[T any](d dirs, path string, now time.Time, decode func([]byte) (T, error)) (none T, err error) {
+	if !d.untouched {
+		return files.Load(path, maxFile, now, decode)
+	}
+	raw, err := files.Read(path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read %s: %w", path, err)
+	}
+	value, err := decode(raw)
+	if err != nil {
+		return none, fmt.Errorf("read %s: %w", path, err)
+	}
+	return value, nil
+}
 
 // Node describes the CPUs, memory and devices of the node.
 type Node struct {
@@ -61,10 +84,21 @@ type Kubelet struct {
 // missing file says nothing. A file that cannot be used is moved aside, and the error has its new
 // name; the other files are read all the same.
 func ReadKubelet(root, deviceDir string, now time.Time) (k Kubelet, err error) {
-	for _, f := range kubeletFiles {
-		err = errors.Join(err, f.read(&k, dirs{root, deviceDir}, now))
-	}
+	err = k.read(dirs{root: root, plugins: deviceDir}, now)
 	return k, err
+}
+
+// LookAtKubelet is ReadKubelet for a node of another agent: it moves nothing.
+func LookAtKubelet(root, deviceDir string) (k Kubelet, err error) {
+	err = k.read(dirs{root, deviceDir, true}, time.Time{})
+	return k, err
+}
+
+func (k *Kubelet) read(d dirs, now time.Time) (err error) {
+	for _, f := range kubeletFiles {
+		err = errors.Join(err, f.read(k, d, now))
+	}
+	return err
 }
 
 // On returns the account of the kubelet's files on a node.
@@ -84,7 +118,7 @@ func (k Kubelet) On(n Node) Account {
 // kubelet.
 func Export(root, deviceDir string, s allocation.State, n Node) (err error) {
 	for _, f := range kubeletFiles {
-		err = errors.Join(err, f.export(dirs{root, deviceDir}, s, n))
+		err = errors.Join(err, f.export(dirs{root: root, plugins: deviceDir}, s, n))
 	}
 	return err
 }

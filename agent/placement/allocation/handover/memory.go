@@ -12,7 +12,6 @@ import (
 
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -20,7 +19,7 @@ import (
 
 var memoryFile = file{
 	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
-		k.Memory, err = files.Load(filepath.Join(d.root, memorystate.FileName), maxFile, now,
+		k.Memory, err = load(d, filepath.Join(d.root, memorystate.FileName), now,
 			memorystate.Decode)
 		return err
 	},
