@@ -17,7 +17,11 @@ export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
 
-.PHONY: help build run answers test test-all unit sim containerd numa cluster race fuzz guests soak walks walk faults attack bench peer scenarios schedulers proto check clean
+DESTDIR ?=
+PREFIX ?= /usr/local
+PROGRAMS := numalet numalet-lab numalet-gpu
+
+.PHONY: help build install uninstall dist run answers test test-all unit sim containerd numa cluster race fuzz guests soak walks walk faults attack bench peer scenarios schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +34,16 @@ build: ## build bin/numalet, bin/numalet-lab, and bin/numalet-gpu for NVIDIA's d
 	  "bin/numalet-gpu is built without NVIDIA's driver, for --mock only"; }; \
 	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build \
 	  -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN)-gpu ./cmd/numalet-gpu
+
+install: build ## install programs, units, manual pages and completions below DESTDIR and PREFIX (/usr/local)
+	@packaging/manual.sh bin/manual
+	@packaging/install.sh install "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(PROGRAMS)
+
+uninstall: ## remove what make install has installed below DESTDIR and PREFIX
+	@packaging/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(PROGRAMS)
+
+dist: ## make packages (.deb, .rpm, .tar.gz), images, chart, SBOM and checksums in dist/
+	@packaging/dist.sh dist
 
 run: answers build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs, DRA=yes by claim
 	@if [ "$(RUNTIME)" = containerd ]; then \
@@ -125,4 +139,4 @@ check: ## gofmt and the linters of .golangci.yml, go vet among them
 	@go tool -modfile=test/lint/go.mod golangci-lint run --allow-parallel-runners ./...
 
 clean: ## remove what was built here
-	rm -rf bin bench
+	rm -rf bin bench dist

@@ -24,7 +24,7 @@ if [ "${1:-}" = --race ]; then
 fi
 
 # usually is how long a tier takes on two quiet cores when all has been compiled before, its own tests
-# but for its last change; README.md has the same.
+# but for its last change; CONTRIBUTING.md has the same.
 declare -A usually=([unit]=5m [sim]=6m [containerd]=4m [walks]=5m [numa]=6m [guests]=15m [cluster]=45m)
 
 tiers=("$@")
@@ -106,7 +106,7 @@ run_unit() { # random walks are short here; the tier walks has them in full
     others=$(with_containerd) || return 1
     # shellcheck disable=SC2046 # package paths have no spaces
     tests unit -p 4 -short $(go list ./... | grep -v '^github.com/numalet/numalet/test' |
-        grep -vxF "$others") ./test/progress && run_cgo
+        grep -vxF "$others") ./test/progress && run_cgo && (cd packaging && tests unit .)
 }
 
 # run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled; with these tags nothing

@@ -28,11 +28,14 @@ import (
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology/discover"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	cmd := newCommand(os.Getenv)
+	cli.AddManual(cmd)
 	err := cli.CheckCommand(cmd, os.Args[1:])
 	if err == nil {
 		err = cmd.ExecuteContext(ctx)

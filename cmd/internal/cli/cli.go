@@ -60,6 +60,7 @@ func Complete(cmd *cobra.Command, words map[string]cobra.CompletionFunc) {
 	cmd.SetFlagErrorFunc(SuggestFlag)
 	cmd.InitDefaultCompletionCmd()
 	completeBash(cmd)
+	AddManual(cmd)
 	addCompletions(cmd, words)
 }
 
