@@ -19,7 +19,7 @@ export GOFLAGS ?= -trimpath
 
 DESTDIR ?=
 PREFIX ?= /usr/local
-PROGRAMS := numalet numalet-lab numalet-gpu
+INSTALLED := numalet numalet-lab numalet-gpu
 
 .PHONY: help build install uninstall dist run answers test test-all unit sim containerd numa cluster race fuzz guests soak walks walk faults attack bench peer scenarios schedulers proto check clean
 
@@ -28,7 +28,8 @@ help: ## list the targets
 
 build: ## build bin/numalet, bin/numalet-lab, and bin/numalet-gpu for NVIDIA's driver where a C compiler is
 	@mkdir -p bin
-	@[ -e $(BIN) ] || echo "the first build downloads and compiles everything: some minutes on two cores"
+	@[ -e $(BIN) ] || echo "the first build downloads 100 MB of modules" \
+	  "and compiles 1,400 packages: some minutes on two cores; later ones take seconds"
 	go build -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o bin/ ./cmd/numalet ./cmd/numalet-lab
 	@cgo=1; command -v $${CC:-gcc} >/dev/null || { cgo=0; echo "there is no C compiler ($${CC:-gcc}):" \
 	  "bin/numalet-gpu is built without NVIDIA's driver, for --mock only"; }; \
@@ -37,10 +38,10 @@ build: ## build bin/numalet, bin/numalet-lab, and bin/numalet-gpu for NVIDIA's d
 
 install: build ## install programs, units, manual pages and completions below DESTDIR and PREFIX (/usr/local)
 	@packaging/manual.sh bin/manual
-	@packaging/install.sh install "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(PROGRAMS)
+	@packaging/install.sh install "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(INSTALLED)
 
 uninstall: ## remove what make install has installed below DESTDIR and PREFIX
-	@packaging/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(PROGRAMS)
+	@packaging/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(INSTALLED)
 
 dist: ## make packages (.deb, .rpm, .tar.gz), images, chart, SBOM and checksums in dist/
 	@packaging/dist.sh dist

@@ -48,7 +48,7 @@ else
     }
     say "the programs are built"
     compile 0 "$stage/bin" "" numalet numalet-lab
-    compile $cgo "$stage/bin" "" numalet-gpu
+    compile $cgo "$stage/bin" netgo,osusergo numalet-gpu # with these nothing else is compiled anew
 fi
 say "the manual pages are written"
 packaging/manual.sh "$stage/manual"

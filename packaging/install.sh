@@ -6,6 +6,7 @@
 # BIN has the programs (numalet, numalet-lab, numalet-gpu), MANUAL their manual pages. All goes below
 # DESTDIR/PREFIX. It starts, stops and enables no service.
 set -euo pipefail
+shopt -s nullglob
 cd "$(dirname "$0")/.."
 what=$1 destdir=$2 prefix=$3 bin=$4 manual=$5
 shift 5
