@@ -36,7 +36,9 @@ var documented = map[string]struct {
 	"numalet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf " +
 		"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml " +
 		"$KUBELET_KUBEADM_ARGS": {cluster: true},
+
 	"numalet preflight --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet": {},
+
 	"bin/numalet podresources --node numalet":                             {cluster: true},
 	"numalet explain shop/web-0 --node node1 --kubeconfig ~/.kube/config": {cluster: true},
 	"numalet explain --node node1 --kubeconfig ~/.kube/config":            {cluster: true},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet/preflight"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
@@ -90,6 +92,9 @@ func testSwitch(t *testing.T, uid string) {
 			run("late", `{limits: {example.com/gpu: "1"}}`)
 		}
 		began := s.await(names)
+		if i == 0 {
+			s.preflight(began)
+		}
 		s.visit(fmt.Sprintf("visitor%d", i))
 		now, err := s.facts(names)
 		for name := range began {
@@ -109,6 +114,35 @@ func testSwitch(t *testing.T, uid string) {
 	if alone := before["alone"]; len(alone.Own) != 1 || len(alone.Devices) != 1 ||
 		len(before["pair"].Devices) != 2 {
 		t.Errorf("not what this test is about: %+v", before)
+	}
+}
+
+// preflight: while the kubelet runs, "numalet preflight" says of its pods what numalet is about to keep.
+func (s switched) preflight(now map[string]fact) {
+	s.t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	args := append([]string{"preflight", "-o", "json", "--config=" + filepath.Join(s.Dir, "config.yaml")}, s.Args...)
+	out, err := exec.Command(binary, args...).Output()
+	var report preflight.Report
+	if err != nil || json.Unmarshal(out, &report) != nil || !report.Ready {
+		s.t.Errorf("preflight: %v\n%s", err, out)
+	}
+	for name, f := range now {
+		if len(f.Devices) == 0 {
+			continue
+		}
+		keeps := "example.com/gpu " + strings.Join(f.Devices, ",")
+		if len(f.Own) == 1 {
+			keeps = fmt.Sprintf("CPUs %d, %s", f.Own[0], keeps)
+		}
+		if !slices.ContainsFunc(report.Findings, func(found preflight.Finding) bool {
+			return found.Subject == "default/"+name+"-node" && strings.Contains(found.Text, keeps)
+		}) {
+			s.t.Errorf("preflight does not say that %s keeps %s:\n%s", name, keeps, out)
+		}
 	}
 }
 
