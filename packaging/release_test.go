@@ -241,3 +241,22 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 }
+
+// TestManual: a program built with the tag writes the page of its command, with its flags, and no day of its own.
+func TestManual(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command("go", "run", "-tags", "manual", "./cmd/numalet-gpu", "manual", dir)
+	cmd.Dir, cmd.Env = "..", append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "CGO_ENABLED=0", "GOFLAGS=-trimpath")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := listed(t, dir); !slices.Equal(got, []string{"numalet-gpu.1"}) {
+		t.Errorf("written: %q", got)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "numalet-gpu.1"))
+	for _, want := range []string{`.TH "NUMALET-GPU" "1" "Nov 2023"`, `\fB--mig-strategy\fP`, ".SH EXAMPLE"} {
+		if err != nil || !strings.Contains(string(page), want) {
+			t.Errorf("%v: no %s in\n%.1000s", err, want, page)
+		}
+	}
+}
