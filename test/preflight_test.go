@@ -174,4 +174,7 @@ func TestPreflightOfTrouble(t *testing.T) {
 	expect(t, r, "command line and files", preflight.Blocks, "topologyManagerPolicy")
 	r, _ = askedPreflight(t, n, "--container-runtime-endpoint=unix://"+filepath.Join(n.Dir, "none.sock"))
 	expect(t, r, "unix://"+filepath.Join(n.Dir, "none.sock"), preflight.Blocks, "is the runtime running")
+	if slices.ContainsFunc(r.Findings, func(f preflight.Finding) bool { return strings.HasSuffix(f.Subject, " running") }) {
+		t.Error("without the runtime nothing is known of what runs")
+	}
 }

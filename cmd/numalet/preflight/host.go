@@ -46,6 +46,7 @@ func (l *looking) runtime(ctx context.Context) {
 	if l.running, err = client.Pods(ctx); err != nil {
 		l.add(Runtime, "pods", Blocks, "they cannot be listed: %v", err)
 	}
+	l.reached = err == nil
 }
 
 // driver compares the cgroup drivers of runtime and configuration.

@@ -35,6 +35,7 @@ type looking struct {
 	pods    []*v1.Pod
 	running []cri.Pod
 	listed  bool // pods has all that a source has
+	reached bool // running has all that the runtime has
 }
 
 // Look answers the question. Facts that cannot be had are findings.

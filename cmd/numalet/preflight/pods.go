@@ -38,8 +38,10 @@ func (l *looking) lookAtPods(ctx context.Context) {
 	for _, pod := range l.pods {
 		l.specOf(pod)
 	}
-	l.takeOver()
-	l.count()
+	if l.reached {
+		l.takeOver()
+		l.count()
+	}
 }
 
 // readPods reads the pods of the API server and those of manifests.
