@@ -17,6 +17,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 )
 
 // authored is a plugin whose answers a test writes.
@@ -48,12 +50,19 @@ func (a *authored) Allocate(context.Context, *v1beta1.AllocateRequest) (
 // author serves the plugin on a socket in the directory.
 func (r *rig) author(name string, a *authored) {
 	r.t.Helper()
+	r.authorWith(name, a, func(*grpc.Server) {})
+}
+
+// authorWith also registers other services of the plugin.
+func (r *rig) authorWith(name string, a *authored, more func(*grpc.Server)) {
+	r.t.Helper()
 	l, err := net.Listen("unix", filepath.Join(r.dir, name))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	server := grpc.NewServer()
 	v1beta1.RegisterDevicePluginServer(server, a)
+	more(server)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -335,5 +344,36 @@ func TestRefusalsAreBounded(t *testing.T) {
 	d.drop("example.com/99")
 	if _, there := d.byResource()["example.com/99"]; there {
 		t.Error("a refusal is not dropped")
+	}
+}
+
+// hesitant is a plugin whose second service never answers a question.
+type hesitant struct {
+	lifecyclev1.UnimplementedLifecycleServer
+}
+
+func (hesitant) Reasons(ctx context.Context, _ *lifecyclev1.ReasonsRequest) (
+	*lifecyclev1.ReasonsResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (hesitant) Places(ctx context.Context, _ *lifecyclev1.PlacesRequest) (
+	*lifecyclev1.PlacesResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A plugin that does not answer whether it has reasons and places lists its devices all the same.
+func TestListDoesNotWaitForReasons(t *testing.T) {
+	r := newRig(t, Config{Deadlines: Deadlines{Options: time.Hour, Lifecycle: time.Hour}})
+	r.authorWith("p.sock", &authored{lists: lists(2)}, func(s *grpc.Server) {
+		lifecyclev1.RegisterLifecycleServer(s, hesitant{})
+	})
+	if err := r.register("p.sock", gpu); err != nil {
+		t.Fatal(err)
+	}
+	if res := r.untilConnected(gpu); len(res.Devices) != 2 || res.Options.Reasons || res.Options.Places {
+		t.Errorf("%+v", res)
 	}
 }

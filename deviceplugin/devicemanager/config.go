@@ -139,6 +139,9 @@ type Deadlines struct {
 	Dial time.Duration
 	// Options bounds GetDevicePluginOptions; 5 s.
 	Options time.Duration
+	// Lifecycle bounds the question whether the plugin serves lifecyclev1's Released, for which its
+	// list waits; 5 s.
+	Lifecycle time.Duration
 	// FirstList bounds the wait for the first message of ListAndWatch; 10 s.
 	FirstList time.Duration
 	// Ended is the pause after a plugin itself ended ListAndWatch, unless it registers again; 2
@@ -160,6 +163,7 @@ func (d Deadlines) withDefaults() Deadlines {
 	return Deadlines{
 		Dial:      cmp.Or(d.Dial, 10*time.Second),
 		Options:   cmp.Or(d.Options, 5*time.Second),
+		Lifecycle: cmp.Or(d.Lifecycle, 5*time.Second),
 		FirstList: cmp.Or(d.FirstList, 10*time.Second),
 		Ended:     cmp.Or(d.Ended, 2*time.Minute),
 		Preferred: cmp.Or(d.Preferred, 5*time.Second),

@@ -27,7 +27,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	if l.way == ByRegister {
 		l.tellOf(ctx, l.behavior.answered(options))
 	}
-	l.askLifecycle(ctx, s.cfg.Deadlines.Options, &options)
+	l.askLifecycle(ctx, s.cfg.Deadlines.Lifecycle, &options)
 	return l.follow(ctx, s, options)
 }
 

@@ -2,6 +2,7 @@ package devicemanager
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,18 +13,28 @@ import (
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 )
 
-// askLifecycle finds out which calls of lifecyclev1.Lifecycle the plugin serves.
+// askLifecycle finds out which calls of lifecyclev1.Lifecycle the plugin serves. The list of devices
+// waits for the answers, so it asks for all of them at once. deadline is that of Released, which
+// keeps devices from being given out too early; the others have that of the calls themselves.
 func (c *connection) askLifecycle(ctx context.Context, deadline time.Duration, o *Options) {
-	if serves(ctx, c, deadline, lifecyclev1.LifecycleClient.Released, "Device plugin is not told of "+
-		"released devices: it serves numalet.deviceplugin.v1.Lifecycle only if it answers a request "+
-		"without devices with success, and else answers Unimplemented") {
-		o.Released = ReleasedWanted
-	}
 	const neither = ": it answers a request without devices neither with success nor with Unimplemented"
-	o.Reasons = serves(ctx, c, deadline, lifecyclev1.LifecycleClient.Reasons,
-		"Device plugin is not asked for the reasons of unhealthy devices"+neither)
-	o.Places = serves(ctx, c, deadline, lifecyclev1.LifecycleClient.Places,
-		"Device plugin is not asked where devices are"+neither)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if serves(ctx, c, deadline, lifecyclev1.LifecycleClient.Released, "Device plugin is not told "+
+			"of released devices: it serves numalet.deviceplugin.v1.Lifecycle only if it answers a "+
+			"request without devices with success, and else answers Unimplemented") {
+			o.Released = ReleasedWanted
+		}
+	})
+	asking.Go(func() {
+		o.Reasons = serves(ctx, c, reasonsDeadline, lifecyclev1.LifecycleClient.Reasons,
+			"Device plugin is not asked for the reasons of unhealthy devices"+neither)
+	})
+	asking.Go(func() {
+		o.Places = serves(ctx, c, placesDeadline, lifecyclev1.LifecycleClient.Places,
+			"Device plugin is not asked where devices are"+neither)
+	})
+	asking.Wait()
 }
 
 // serves reports whether the plugin answers a request without devices with success. A plugin whose

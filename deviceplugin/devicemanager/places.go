@@ -15,7 +15,7 @@ import (
 
 // Bounds of a question for places: its deadline, and the number of devices.
 const (
-	placesDeadline = time.Second
+	placesDeadline = QuestionDeadline
 	mostPlaces     = 1 << 14
 )
 

@@ -10,9 +10,12 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
+// QuestionDeadline bounds each question for reasons or places: the list of devices waits for it.
+const QuestionDeadline = time.Second
+
 // Bounds of a question for reasons: its deadline, and the number of devices.
 const (
-	reasonsDeadline = time.Second
+	reasonsDeadline = QuestionDeadline
 	mostReasons     = 256
 )
 
