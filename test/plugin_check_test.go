@@ -98,8 +98,19 @@ func TestPluginCheckExitCodes(t *testing.T) {
 	t.Parallel()
 	out, code := checked(t, "--dir {dir} --nodes 9")
 	if code != 1 || !strings.Contains(out, "FAIL  numa-nodes") ||
-		!strings.Contains(out, "1 failed") {
+		!strings.Contains(out, "1 failed (numa-nodes)") || !strings.Contains(out, "--topology-from") {
 		t.Errorf("with a node that is not there: exit code %d\n%s", code, out)
+	}
+	out, code = checked(t, "--dir {dir} --devices 0")
+	if code != 2 || !strings.Contains(out, "what becomes of devices was not checked: it needs 1 healthy") {
+		t.Errorf("without devices: exit code %d\n%s", code, out)
+	}
+	const odd = "--dir {dir} --device-path /dev/null:/dev/null:rwx"
+	for strict, want := range map[string]int{"--strict=false": 0, "--strict": 1} {
+		if out, code = checked(t, odd, "--only", "answer", strict); code != want ||
+			!strings.Contains(out, "1 with warnings (answer)") {
+			t.Errorf("a warning and %s: exit code %d\n%s", strict, code, out)
+		}
 	}
 	for _, tc := range []struct {
 		plugin string

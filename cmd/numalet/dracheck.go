@@ -37,7 +37,7 @@ func (f *draCheckFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.slices, "slices", "",
 		"file with the ResourceSlices of the driver of --dra (kubectl get resourceslices -o yaml)")
 	flags.StringArrayVar(&f.cdi, "cdi-dir", nil,
-		"directory with CDI files; repeatable (the runtimes' own)")
+		"directory where the plugin or driver writes CDI files; repeatable (the runtimes' own)")
 }
 
 // complete checks the flags together with those of device plugins.
@@ -48,8 +48,8 @@ func (f *draCheckFlags) complete(plugin check.Config) error {
 			"the registry of one that runs with --registry")
 	case f.driver != "" && plugin.Command != "" && strings.Contains(f.driver, "/"):
 		return errors.New("--exec starts the driver: name it with --dra, without a path")
-	case f.driver == "" && (len(f.claims) > 0 || f.slices != "" || len(f.cdi) > 0):
-		return errors.New("--claim, --slices and --cdi-dir are for a DRA driver: name it with --dra")
+	case f.driver == "" && (len(f.claims) > 0 || f.slices != ""):
+		return errors.New("--claim and --slices are for a DRA driver: name it with --dra")
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (f *draCheckFlags) complete(plugin check.Config) error {
 func (f *draCheckFlags) check(ctx context.Context, plugin check.Config) (check.Report, error) {
 	cfg := dracheck.Config{
 		Socket: f.driver, CDI: f.cdi, Patience: plugin.Patience, OnResult: plugin.OnResult,
-		Command: plugin.Command, Driver: f.driver, Output: plugin.Output,
+		Command: plugin.Command, Driver: f.driver, Output: plugin.Output, Only: plugin.Only,
 	}
 	var err error
 	if plugin.Command == "" && !filepath.IsAbs(f.driver) && !strings.Contains(f.driver, "/") {

@@ -34,7 +34,11 @@ spec: {driver: other.example.com}
 		{"--dra gpu.example.com --exec true --patience 1s", "did not register: it ended"},
 		{"--dra gpu.example.com --dir /tmp", "--dir is for device plugins"},
 		{"--dra " + d.Socket + " --resource a.b/c", "leave them out with --dra"},
-		{"--dra " + d.Socket + " -o junit", `<testsuite name="DRA driver gpu.example.com"`},
+		{"--dra " + d.Socket + " -o junit", `<testsuites name="DRA driver gpu.example.com"`},
+		{"--dra " + d.Socket + " -o junit", `<testsuite name="gpu.example.com registration"`},
+		{"--dra " + d.Socket, "what becomes of claims was not checked: nobody named a claim"},
+		{"--dra " + d.Socket + " --only health --claim team/a/uid", "gpu.example.com: 1 passed, 0 failed"},
+		{"--dra " + d.Socket + " --only helth", `no check or group of checks "helth"`},
 		{"--exec true --claim a/b/c", "name it with --dra"},
 	} {
 		out, err := run(t, append([]string{"plugin", "check"}, strings.Fields(tc.args)...)...)

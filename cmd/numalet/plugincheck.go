@@ -28,7 +28,9 @@ type pluginCheckFlags struct {
 	format, out string
 	transcript  string
 	log         string
+	watch       []string
 	long        bool
+	strict      bool
 	dra         draCheckFlags
 }
 
@@ -62,17 +64,28 @@ that, the plugin registry and pod-resources are. Drivers ask the API server for 
 name some that are allocated to the driver and that no pod uses with --claim. Each is
 prepared, and unprepared in the end.
 
-The exit code is 0 when no check failed, 1 when one did, and 2 when the plugin
-could not be checked. Warnings are no failures.`,
+A plugin that registers several resources is checked with each of them. --only makes
+some checks, by their names or those of groups, and what they need. --watch checks
+again whenever a file changes, such as the plugin's executable.
+
+The exit code is 0 when no check failed, 1 when one did, and 2 when the plugin could
+not be checked, or nothing of its devices: without a healthy device, or for a driver
+without a claim. Warnings are no failures, except with --strict.`,
 		Example: `  numalet plugin check --exec "./my-plugin --dir {dir}"
   numalet plugin check --exec "env DIR={dir} ./my-plugin" -o junit --out check.xml
+  numalet plugin check --exec "./my-plugin --dir {dir}" --only allocation --watch ./my-plugin
   numalet plugin check --dir /tmp/plugins --resource example.com/gpu --transcript calls.txt
   numalet plugin check --dra gpu.example.com --claim default/gpu/6e3b... --slices slices.yaml
   numalet plugin check --dra gpu.example.com --exec "./driver --plugins {dir} --registry {registry}"`,
 		Args: cobra.NoArgs,
 	}
 	answers(cmd, "checks failed", func(cmd *cobra.Command) (bool, error) {
-		return f.run(cmd.Context(), cmd.OutOrStdout())
+		if err := f.complete(); err != nil {
+			return false, err
+		}
+		return again(cmd.Context(), f.watch, cmd.ErrOrStderr(), func() (bool, error) {
+			return f.run(cmd.Context(), cmd.OutOrStdout())
+		})
 	})
 	f.add(cmd.Flags())
 	return cmd
@@ -82,9 +95,14 @@ func (f *pluginCheckFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.cfg.Command, "exec", "", "command that starts the plugin")
 	flags.StringVar(&f.cfg.Dir, "dir", "", "device plugin directory of a plugin that runs already")
 	flags.StringVar(&f.cfg.Resource, "resource", "",
-		"whose plugin to check, if several register (the first that does)")
+		"resource to check, if several register (all of them)")
+	flags.StringSliceVar(&f.cfg.Only, "only", nil,
+		"checks to make, by their names or groups, besides those that they need (all)")
+	flags.StringArrayVar(&f.watch, "watch", nil,
+		"file or folder: check again whenever it changes, until interrupted; repeatable")
+	flags.BoolVar(&f.strict, "strict", false, "count warnings as failures")
 	flags.StringVar(&f.machine, "topology-from", "",
-		"the machine whose NUMA nodes devices may have: a snapshot, a YAML file or a fixture's "+
+		"machine whose NUMA nodes devices may have: a snapshot, a YAML file or a fixture's "+
 			"name (this one)")
 	flags.StringArrayVar(&f.levers, "lever", nil,
 		"command that makes the hardware change, NAME=COMMAND; repeatable")
@@ -100,9 +118,6 @@ func (f *pluginCheckFlags) add(flags *pflag.FlagSet) {
 
 // run runs the checks, prints the results, and reports whether no check failed.
 func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool, err error) {
-	if err := f.complete(); err != nil {
-		return false, err
-	}
 	files := &outFiles{}
 	defer func() { err = errors.Join(err, files.close()) }()
 	result, log, transcript := stdout, files.create(f.log), files.create(f.transcript)
@@ -125,10 +140,23 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 		return false, err
 	}
 	if asText {
-		_, err := fmt.Fprintln(stdout, report.Summary())
-		writeErr = errors.Join(writeErr, err)
+		writeErr = errors.Join(writeErr, text.End(report))
 	}
-	return report.Good(), errors.Join(writeErr, f.write(result, stdout, report))
+	if err := errors.Join(writeErr, f.write(result, stdout, report)); err != nil {
+		return false, err
+	}
+	if why := report.Unchecked(); why != "" {
+		return false, fmt.Errorf("%s was not checked: %s", f.subject(), why)
+	}
+	return report.Good() && !(f.strict && report.Count(check.Warning) > 0), nil
+}
+
+// subject is what could not be checked.
+func (f *pluginCheckFlags) subject() string {
+	if f.dra.driver != "" {
+		return "what becomes of claims"
+	}
+	return "what becomes of devices"
 }
 
 func (f *pluginCheckFlags) check(ctx context.Context) (check.Report, error) {
@@ -155,8 +183,7 @@ func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) erro
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(to, report.Summary())
-	return err
+	return text.End(report)
 }
 
 // complete builds the configuration from the flags.
@@ -168,6 +195,7 @@ func (f *pluginCheckFlags) complete() error {
 	if err := f.dra.complete(f.cfg); err != nil || f.dra.driver != "" {
 		return err
 	}
+	f.cfg.CDI = f.dra.cdi
 	if f.cfg.Command == "" && f.cfg.Dir == "" {
 		return errors.New("start the plugin with --exec COMMAND, or name the directory of one " +
 			"that runs with --dir; numalet plugin check --help tells more")

@@ -91,15 +91,15 @@ func oddAllocationChecks(then []string) []check {
 			why:      "a plugin that stops at odd ids takes the devices of all pods with it",
 			hint:     "answer with an error, codes.InvalidArgument",
 		}, run: checkOdd(func(ids []string) []string { return []string{ids[0], ids[0]} }, Passed)},
-		{name: "unlisted-id", needs: then, wants: one, words: words{
+		{name: "unlisted-id", needs: plus(then, "repeated-id"), wants: one, words: words{
 			did:      "called Allocate with an id that was never listed, then with one that was",
 			expected: "an error, and then an answer",
 			why: "the device may have vanished a moment ago; without an error the container " +
 				"starts without it",
 			hint: "look ids up, and answer with an error for those that are not there",
-		}, run: checkOdd(func([]string) []string { return []string{"numalet-never-listed"} },
+		}, run: checkOdd(func([]string) []string { return []string{neverListed} },
 			Warning)},
-		{name: "no-ids", needs: then, wants: one, words: words{
+		{name: "no-ids", needs: plus(then, "repeated-id", "unlisted-id"), wants: one, words: words{
 			did:      "called Allocate for a container without ids, then with one",
 			expected: "an answer or an error, and then an answer",
 			why:      "a plugin that stops at odd requests takes the devices of all pods with it",
@@ -126,7 +126,7 @@ func parallelChecks(then []string) []check {
 			hint: "keep nothing of a call in fields that calls share; run the plugin with " +
 				"-race",
 		}, run: checkParallel},
-		{name: cancelled, needs: then, wants: wants{plugin: true, devices: 1}, words: words{
+		{name: cancelled, needs: plus(then, "repeated-id", "unlisted-id", "no-ids"), wants: wants{plugin: true, devices: 1}, words: words{
 			did:      "cancelled calls of Allocate, then made one",
 			expected: "an answer to the one",
 			why: "a pod may be deleted while it starts; a lock that stays held hangs all later " +
@@ -158,19 +158,37 @@ func checkAllocate(ctx context.Context, b *bench) outcome {
 }
 
 func checkAnswer(ctx context.Context, b *bench) outcome {
-	resp, err := b.plugin().allocate(ctx, b.healthy()[:1])
+	ids := b.healthy()[:1]
+	resp, err := b.plugin().allocate(ctx, ids)
 	if err != nil {
-		return failed("%s", said(err))
+		return failed("for %s: %s", ids[0], said(err))
 	}
-	var flaws []string
+	var flaws, odd []string
 	for _, a := range resp.GetContainerResponses() {
 		flaws = append(flaws, devicemanager.AnswerFlaws(a)...)
+		odd = append(odd, devicemanager.AnswerOddities(a)...)
 	}
-	if len(flaws) > 0 {
-		return failed("%s", oneline.Of(strings.Join(flaws, "; ")))
+	if flaws = append(flaws, noNodes(resp)...); len(flaws) > 0 {
+		return failed("for %s: %s", ids[0], oneline.Of(strings.Join(flaws, "; ")))
+	}
+	var dirs []string
+	for _, dir := range b.cfg.CDI {
+		dirs = append(dirs, placed(dir, b.dirs))
+	}
+	unknown, err := unknownCDI(resp, dirs)
+	if err != nil {
+		return skipped("%v", err)
+	}
+	if len(unknown) > 0 {
+		return failed("for %s: no CDI file in %s has %s", ids[0], strings.Join(dirs, " or "),
+			devicemanager.Few(unknown)).advising("write the CDI file before you answer; if it is in " +
+			"another directory, name that with --cdi-dir (Config.CDI in a test)")
+	}
+	if len(odd) > 0 {
+		return warned("for %s: %s", ids[0], oneline.Of(strings.Join(odd, "; ")))
 	}
 	if absent := absent(resp); len(absent) > 0 {
-		return warned("this machine does not have %s", devicemanager.Few(absent))
+		return warned("for %s: this machine does not have %s", ids[0], devicemanager.Few(absent))
 	}
 	return passed("%s", contents(resp))
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -13,6 +14,8 @@ type bench struct {
 	can     abilities // what the bench can do to it
 	// early is the device manager's text if the plugin could not be reached while it registered.
 	early string
+	all   bool // every resource of the plugin is to be checked
+	idle  idle
 	// before lists the devices that were healthy before a lever was pulled.
 	before []string
 	deaths deaths
@@ -26,6 +29,28 @@ type deaths struct {
 	// blamed is the last one that a check reported; others came between checks.
 	blamed *Ending
 	others []*Ending
+	// in names the check in which the plugin first ended in that way.
+	in map[string]string
+}
+
+// idle is what was heard of the plugin while nothing was asked of it.
+type idle struct {
+	registrations int
+	// states are the states of each device, in their order, without repetitions.
+	states map[string][]string
+}
+
+// unchecked returns the plugin's resources that are not checked yet, without the one that is.
+func (b *bench) unchecked() (out []string) {
+	if !b.all {
+		return nil
+	}
+	for _, name := range b.heard.rec.resources() {
+		if name != b.heard.resource && !slices.Contains(b.cfg.before, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // ended reports whether the plugin ended by itself.

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ func changeChecks() []check {
 				hint: "look at hardware again that was found unhealthy, and say so when it is " +
 					"well",
 			}, run: checkCured},
-		{name: "vanishes", needs: needs, wants: wants{plugin: true, devices: 1, lever: Vanish},
+		{name: "vanishes", needs: plus(needs, "unhealthy"), wants: wants{plugin: true, devices: 1, lever: Vanish},
 			words: words{
 				did:      "took a device away and waited for the list",
 				expected: "a list without it",
@@ -48,7 +49,7 @@ func changeChecks() []check {
 
 // scaleChecks come late: the many devices stay.
 func scaleChecks() []check {
-	needs := plus(usable(), allocates, allocateAgain, prefers)
+	needs := plus(usable(), allocates, allocateAgain, prefers, "unhealthy", "vanishes")
 	return []check{
 		{name: "many", needs: needs, wants: wants{plugin: true, lever: Multiply},
 			words: words{
@@ -62,8 +63,10 @@ func scaleChecks() []check {
 	}
 }
 
-// pull pulls a lever and waits for a condition.
-func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool, outcome) {
+// pull pulls a lever and waits for a condition. still says what is wrong while it does not hold.
+func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool, still func() string) (
+	bool, outcome) {
+	before := b.heard.lists()
 	b.heard.rec.Note("--- lever " + string(lever))
 	hurry, cancel := context.WithTimeout(ctx, max(b.cfg.Patience, time.Second))
 	defer cancel()
@@ -71,9 +74,21 @@ func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool,
 		return false, skipped("the lever %s did not work: %v", lever, err)
 	}
 	if !b.until(ctx, func() bool { return holds() || b.ended() }) || b.ended() {
-		return false, failed("nothing of it was listed in %s", b.cfg.Patience)
+		switch n := b.heard.lists() - before; n {
+		case 0:
+			return false, failed("no list came in %s, and %s", b.cfg.Patience, still())
+		case 1:
+			return false, failed("a list came, and %s after %s", still(), b.cfg.Patience)
+		default:
+			return false, failed("%d lists came, and %s after %s", n, still(), b.cfg.Patience)
+		}
 	}
 	return true, outcome{}
+}
+
+// unchanged says that no device changed that was healthy before.
+func (b *bench) unchanged() string {
+	return "these still counted as healthy: " + devicemanager.Few(b.before)
 }
 
 // missing returns the devices that were healthy before and are not healthy now.
@@ -96,7 +111,7 @@ func (b *bench) lost(still func(*devicemanager.Device) bool) []string {
 
 func checkSick(ctx context.Context, b *bench) outcome {
 	b.before = b.healthy()
-	if done, o := b.pull(ctx, Sicken, func() bool { return len(b.missing()) > 0 }); !done {
+	if done, o := b.pull(ctx, Sicken, func() bool { return len(b.missing()) > 0 }, b.unchanged); !done {
 		return o
 	}
 	if gone := b.unlisted(); len(gone) > 0 && len(gone) < len(b.missing()) {
@@ -110,7 +125,7 @@ func checkSick(ctx context.Context, b *bench) outcome {
 func checkCured(ctx context.Context, b *bench) outcome {
 	done, o := b.pull(ctx, Cure, func() bool {
 		return len(b.missing()) == 0 && len(b.healthy()) > 0
-	})
+	}, func() string { return "these are not healthy: " + devicemanager.Few(b.missing()) })
 	if !done {
 		return o
 	}
@@ -119,7 +134,7 @@ func checkCured(ctx context.Context, b *bench) outcome {
 
 func checkVanished(ctx context.Context, b *bench) outcome {
 	b.before = b.healthy()
-	if done, o := b.pull(ctx, Vanish, func() bool { return len(b.missing()) > 0 }); !done {
+	if done, o := b.pull(ctx, Vanish, func() bool { return len(b.missing()) > 0 }, b.unchanged); !done {
 		return o
 	}
 	return passed("%s", devicemanager.Few(b.missing()))
@@ -128,11 +143,8 @@ func checkVanished(ctx context.Context, b *bench) outcome {
 func checkReturned(ctx context.Context, b *bench) outcome {
 	done, o := b.pull(ctx, Return, func() bool {
 		return len(b.missing()) == 0 && len(b.healthy()) > 0
-	})
+	}, func() string { return "these are not back: " + devicemanager.Few(b.missing()) })
 	if !done {
-		if o.verdict == Failed {
-			o.happened = "these are not back: " + devicemanager.Few(b.missing())
-		}
 		return o
 	}
 	return passed("all devices are back")
@@ -140,7 +152,8 @@ func checkReturned(ctx context.Context, b *bench) outcome {
 
 func checkMany(ctx context.Context, b *bench) outcome {
 	began := time.Now()
-	done, o := b.pull(ctx, Multiply, func() bool { return len(b.resource().Devices) >= many })
+	done, o := b.pull(ctx, Multiply, func() bool { return len(b.resource().Devices) >= many },
+		func() string { return fmt.Sprintf("there were %d devices", len(b.resource().Devices)) })
 	if !done {
 		return o
 	}

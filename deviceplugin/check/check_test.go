@@ -35,10 +35,11 @@ func TestGoodPlugin(t *testing.T) {
 			if report.Way != way || report.Resource != gpu || report.Devices != 4 {
 				t.Errorf("the report is of %+v", report)
 			}
-			want := []string{"registry-notice", hearsReleased, "starts-after-kill", "ids-stay"}
+			want := []string{"registry-notice", hasReasons, hasPlaces, hearsReleased,
+				"starts-after-kill", "ids-stay"}
 			if p.registry {
-				want = []string{"options-agree", hearsReleased, "socket-made-anew",
-					"starts-after-kill", "ids-stay"}
+				want = []string{"options-agree", hasReasons, hasPlaces, hearsReleased,
+					"socket-made-anew", "starts-after-kill", "ids-stay"}
 			}
 			if got := namesOf(report, Skipped); !slices.Equal(got, want) {
 				t.Errorf("these are not made: %q, want %q", got, want)
@@ -70,6 +71,66 @@ func TestOneOfSeveral(t *testing.T) {
 	if report.Resource != gpu || report.Devices != 4 || !report.Good() {
 		t.Errorf("of %d devices of %s these fail: %q", report.Devices, report.Resource,
 			namesOf(report, Failed))
+	}
+}
+
+// Each resource of a plugin is checked, also if two share a socket, and each finding says of which
+// resource it is.
+func TestEveryResource(t *testing.T) {
+	t.Parallel()
+	p := good()
+	p.also = "example.com/nic"
+	p.devices[2].Health = "fine"
+	levers := p.levers()
+	report, err := Run(t.Context(), Config{Run: p.run, Levers: levers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{gpu, "example.com/nic"}
+	if slices.Sort(report.Resources); !slices.Equal(report.Resources, want) {
+		t.Errorf("checked %q, want %q", report.Resources, want)
+	}
+	of := map[string]int{}
+	for _, r := range report.Results {
+		if of[r.Resource]++; r.Verdict == Failed && r.Name != "health-words" ||
+			r.Verdict == Warning {
+			t.Errorf("%s %s of %s: %s", r.Verdict, r.Name, r.Resource, r.Happened)
+		}
+	}
+	failures := resultsOf(report, Failed)
+	if len(failures) != 2 || failures[0].Resource == failures[1].Resource || of[""] > 0 ||
+		of[gpu] != of["example.com/nic"] {
+		t.Errorf("%d failures: %+v of %v", len(failures), failures, of)
+	}
+	var many []Verdict
+	for _, r := range report.Results {
+		if r.Name == "many" {
+			many = append(many, r.Verdict)
+		}
+	}
+	if !slices.Equal(many, []Verdict{Skipped, Passed}) {
+		t.Errorf("many devices with the last resource only: %v", many)
+	}
+}
+
+// Only makes the checks of the names, and those that they need.
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	report, err := Run(t.Context(), Config{Run: good().run, Only: []string{"start", allocates}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range report.Results {
+		names = append(names, r.Name)
+	}
+	if want := plus(usable(), allocates, allocateAgain, "pre-start", "pre-start-again"); !slices.Equal(
+		names, want) {
+		t.Errorf("made %q, want %q", names, want)
+	}
+	_, err = Run(t.Context(), Config{Run: good().run, Only: []string{"alocate"}})
+	if err == nil || !strings.Contains(err.Error(), `no check or group of checks "alocate"; there are registration, `) {
+		t.Error(err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
@@ -22,10 +24,19 @@ type Config struct {
 	// Dir is the device plugin directory of a plugin that already runs. No other device manager may
 	// serve it.
 	Dir string
-	// Resource selects one of several registered plugins; empty: the first.
+	// Resource selects one of several registered plugins; empty: all of them, one after the other.
 	Resource string
+	// Only names checks or groups: these are made, and what they need. Empty: all.
+	Only []string
+	// before are resources that are checked already.
+	before []string
+	// watch is how long an idle plugin is observed; shortened in tests.
+	watch time.Duration
 	// Nodes are the machine's NUMA nodes.
 	Nodes topology.NodeSet
+	// CDI are the directories of the CDI files that answers name, where {dir} and {registry} stand for
+	// what they do in Command; nil: the runtimes' own.
+	CDI []string
 	// Levers change the plugin's hardware. Checks whose lever is missing are skipped.
 	Levers map[Lever]func(context.Context) error
 	// Patience is the plugin's deadline for everything; the default is 10 s, as the kubelet waits
@@ -63,8 +74,15 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("plugin check: give a command that starts the plugin, or the device " +
 			"plugin directory of one that runs, and not both")
 	}
+	if err := known(c.Only); err != nil {
+		return c, err
+	}
+	c.watch = cmp.Or(c.watch, watched)
 	c.Patience = cmp.Or(c.Patience, 10*time.Second)
 	c.Nodes = cmp.Or(c.Nodes, topology.NewNodeSet(0))
+	if c.CDI == nil {
+		c.CDI = cdi.DefaultSpecDirs
+	}
 	c.Output = cmp.Or[io.Writer](c.Output, io.Discard)
 	if c.OnResult == nil {
 		c.OnResult = func(Result) {}

@@ -38,12 +38,19 @@ func (d *direct) hangUp() {
 func ask[Q, A any](ctx context.Context, d *direct,
 	method func(v1beta1.DevicePluginClient, context.Context, *Q, ...grpc.CallOption) (*A, error),
 	question *Q, options ...grpc.CallOption) (*A, error) {
+	return askService(ctx, d, v1beta1.NewDevicePluginClient, method, question, options...)
+}
+
+// askService calls a method of one of the plugin's services, with the deadline.
+func askService[C, Q, A any](ctx context.Context, d *direct, client func(grpc.ClientConnInterface) C,
+	method func(C, context.Context, *Q, ...grpc.CallOption) (*A, error), question *Q,
+	options ...grpc.CallOption) (*A, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	return method(v1beta1.NewDevicePluginClient(d.conn), ctx, question, options...)
+	return method(client(d.conn), ctx, question, options...)
 }
 
 // options calls GetDevicePluginOptions.
@@ -82,15 +89,9 @@ func (d *direct) prefer(ctx context.Context, r devicemanager.PreferredRequest) (
 
 // release tells the plugin that a pod with these devices is gone.
 func (d *direct) release(ctx context.Context, ids ...string) error {
-	if d.err != nil {
-		return d.err
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.patience)
-	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(d.conn).Released(ctx, &lifecyclev1.ReleasedRequest{
-		DeviceIds: ids, Pod: &lifecyclev1.Pod{
+	_, err := askService(ctx, d, lifecyclev1.NewLifecycleClient, lifecyclev1.LifecycleClient.Released,
+		&lifecyclev1.ReleasedRequest{DeviceIds: ids, Pod: &lifecyclev1.Pod{
 			Namespace: "default", Name: "numalet-plugin-check", Uid: "numalet-plugin-check",
-		},
-	}, grpc.WaitForReady(true))
+		}}, grpc.WaitForReady(true))
 	return err
 }

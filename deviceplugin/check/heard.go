@@ -80,6 +80,17 @@ func (h *heard) called(method string) (call, bool) {
 	return call{}, false
 }
 
+// lists counts the lists that the plugin has sent to device managers.
+func (h *heard) lists() (n int) {
+	who, _ := h.introduction()
+	for _, c := range h.rec.asked(byManager, listCall) {
+		if c.to == who.endpoint {
+			n += c.answers
+		}
+	}
+	return n
+}
+
 // concerns reports whether the checked plugin serves the resource.
 func (h *heard) concerns(resource string) bool {
 	return h.resource == "" || h.resource == resource

@@ -5,12 +5,23 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
-// junitSuite is the part of JUnit's format that CI systems read.
+// junitSuites is the part of JUnit's format that CI systems read.
+type junitSuites struct {
+	XMLName  xml.Name     `xml:"testsuites"`
+	Name     string       `xml:"name,attr"`
+	Tests    int          `xml:"tests,attr"`
+	Failures int          `xml:"failures,attr"`
+	Skipped  int          `xml:"skipped,attr"`
+	Time     string       `xml:"time,attr"`
+	Suites   []junitSuite `xml:"testsuite"`
+}
+
 type junitSuite struct {
-	XMLName   xml.Name    `xml:"testsuite"`
 	Name      string      `xml:"name,attr"`
 	Tests     int         `xml:"tests,attr"`
 	Failures  int         `xml:"failures,attr"`
@@ -34,15 +45,50 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes a report as a JUnit test suite, a test case for each check.
+// WriteJUnit writes a report in JUnit's format: a suite for each group of a resource, and a test case
+// for each check.
 func WriteJUnit(w io.Writer, r Report) error {
-	suite := junitSuite{
-		Name: cmp.Or(r.Kind, "device plugin") + " " + r.Resource, Tests: len(r.Results), Failures: r.Count(Failed),
-		Skipped: r.Count(Skipped), Time: seconds(r.Seconds),
-		Timestamp: r.Began.UTC().Format(time.RFC3339),
+	all := junitSuites{
+		Name:  cmp.Or(r.Kind, "device plugin") + " " + strings.Join(r.Resources, ", "),
+		Tests: len(r.Results), Failures: r.Count(Failed), Skipped: r.Count(Skipped),
+		Time: seconds(r.Seconds),
 	}
-	for _, result := range r.Results {
-		c := junitCase{Class: result.Group, Name: result.Name, Time: seconds(result.Seconds)}
+	began, rest := r.Began, r.Results
+	for len(rest) > 0 {
+		group := rest
+		if n := slices.IndexFunc(rest, func(o Result) bool {
+			return o.Group != rest[0].Group || o.Resource != rest[0].Resource
+		}); n > 0 {
+			group = rest[:n]
+		}
+		rest = rest[len(group):]
+		suite, took := suiteOf(group, began)
+		began = began.Add(took)
+		all.Suites = append(all.Suites, suite)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// suiteOf returns the suite of a group whose checks began then, and how long they took.
+func suiteOf(group []Result, began time.Time) (junitSuite, time.Duration) {
+	part, total := Report{Results: group}, 0.0
+	suite := junitSuite{
+		Name:  strings.TrimSpace(group[0].Resource + " " + group[0].Group),
+		Tests: len(group), Failures: part.Count(Failed), Skipped: part.Count(Skipped),
+		Timestamp: began.UTC().Format(time.RFC3339),
+	}
+	for _, result := range group {
+		total += result.Seconds
+		c := junitCase{Class: suite.Name, Name: result.Name, Time: seconds(result.Seconds)}
 		switch result.Verdict {
 		case Failed:
 			c.Failure = &junitFailure{result.Happened, result.details()}
@@ -55,16 +101,8 @@ func WriteJUnit(w io.Writer, r Report) error {
 		}
 		suite.Cases = append(suite.Cases, c)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	encoder := xml.NewEncoder(w)
-	encoder.Indent("", "  ")
-	if err := encoder.Encode(suite); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	suite.Time = seconds(total)
+	return suite, time.Duration(total * float64(time.Second))
 }
 
 // details returns the remaining texts of a result.

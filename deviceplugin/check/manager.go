@@ -43,7 +43,8 @@ func (h *host) serveAs(strict bool) error {
 		Graces: devicemanager.Graces{Capacity: time.Hour},
 		Deadlines: devicemanager.Deadlines{
 			Dial: patience, Options: patience, FirstList: patience, Preferred: patience,
-			Allocate: patience, PreStart: patience, Released: patience,
+			Lifecycle: min(patience/2, devicemanager.DefaultDeadlines().Lifecycle),
+			Allocate:  patience, PreStart: patience, Released: patience,
 			Registry: watcher.Deadlines{Dial: patience, Info: patience, Notify: patience},
 		},
 		Changed: h.pulse.beat,

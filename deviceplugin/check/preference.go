@@ -94,7 +94,13 @@ func checkPrefer(ctx context.Context, b *bench) outcome {
 		if _, err := b.plugin().prefer(ctx, q); err != nil {
 			return failed("for %d of %d devices: %s", q.Size, len(q.Available), said(err))
 		}
-		if took := time.Since(began); took > slow {
+		deadline := devicemanager.DefaultDeadlines().Preferred
+		switch took := time.Since(began); {
+		case took > deadline:
+			return failed("the answer for %d of %d devices came after %.1f s, and the agent waits for "+
+				"%s: it never uses one", q.Size, len(q.Available), took.Seconds(), deadline).
+				advising("choose without asking the hardware each time")
+		case took > deadline/2:
 			return warned("the answer for %d of %d devices came after %.1f s; pods wait so long",
 				q.Size, len(q.Available), took.Seconds())
 		}

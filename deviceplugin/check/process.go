@@ -36,8 +36,7 @@ func (p *Process) Start(dirs Dirs) error {
 	if p.runsLocked() {
 		return nil
 	}
-	line := strings.NewReplacer("{dir}", dirs.Plugins, "{registry}", dirs.Registry).
-		Replace(p.command)
+	line := placed(p.command, dirs)
 	words := &tail{}
 	cmd := exec.Command("/bin/sh", "-c", "exec "+line)
 	cmd.Stdout = io.MultiWriter(words, p.output)
@@ -53,6 +52,11 @@ func (p *Process) Start(dirs Dirs) error {
 		return &Ending{err: err, words: words.String()}
 	})
 	return nil
+}
+
+// placed returns text with the directories in place of {dir} and {registry}.
+func placed(text string, dirs Dirs) string {
+	return strings.NewReplacer("{dir}", dirs.Plugins, "{registry}", dirs.Registry).Replace(text)
 }
 
 // Stop asks the plugin to end, and reports whether it did in time; else it is killed.

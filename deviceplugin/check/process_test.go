@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -51,6 +52,24 @@ func be(act string, dirs Dirs) error {
 		p.allocate = func(ctx context.Context, s *served, ids []string) (
 			*v1beta1.ContainerAllocateResponse, error) {
 			return plain(ctx, s, append([]string{ids[0]}, ids[1:]...))
+		}
+	case "panics-in-list":
+		p.list = func(*served, int, lister) error {
+			go panic("no memory for a list")
+			select {}
+		}
+	case "short":
+		var first sync.Once
+		p.allocate = func(ctx context.Context, s *served, ids []string) (
+			*v1beta1.ContainerAllocateResponse, error) {
+			first.Do(func() {
+				time.AfterFunc(200*time.Millisecond, func() {
+					fmt.Fprintln(os.Stderr, "the license is over, in process", os.Getpid())
+					os.Exit(5)
+				})
+			})
+			time.Sleep(50 * time.Millisecond)
+			return plain(ctx, s, ids)
 		}
 	case "renames":
 		p.devices = invented(4)
@@ -101,6 +120,7 @@ func TestProcesses(t *testing.T) {
 	}{
 		"good":               {},
 		"panics":             {failed: "unlisted-id", says: "no such device"},
+		"panics-in-list":     {failed: firstList, says: "no memory for a list"},
 		"panics-without-ids": {failed: "no-ids", says: "out of range"},
 		"deaf":               {failed: "stops", says: "still ran", patience: hangs},
 		"stale": {
@@ -134,7 +154,7 @@ func TestProcesses(t *testing.T) {
 				!strings.Contains(w.Happened, tc.says) {
 				t.Errorf("%s says %q", tc.warned, w.Happened)
 			}
-			if skipped := namesOf(report, Skipped); slices.Contains(skipped, "starts-after-kill") {
+			if skipped := namesOf(report, Skipped); tc.failed != firstList && slices.Contains(skipped, "starts-after-kill") {
 				t.Errorf("not made: %q", skipped)
 			}
 			if _, err := os.Lstat(report.Endpoint); err == nil {
@@ -151,6 +171,24 @@ func TestProcessEndsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFailed(t, report, streamStays, "exit status 4")
+}
+
+// A plugin that ends again and again in the same way has one fault.
+func TestEndsAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	report, err := Run(t.Context(), Config{Command: command(t, "short"), watch: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures := resultsOf(report, Failed)
+	if len(failures) != 1 || !strings.Contains(failures[0].Happened, "the license is over") {
+		t.Errorf("%d checks failed: %+v", len(failures), failures)
+	}
+	if !slices.ContainsFunc(resultsOf(report, Skipped), func(r Result) bool {
+		return strings.HasPrefix(r.Happened, "the plugin ended again as in ")
+	}) {
+		t.Errorf("it ended once: %s", report.Summary())
+	}
 }
 
 // A plugin that cannot be checked gives an error that says why.

@@ -31,6 +31,12 @@ type recorder struct {
 // mostCalls bounds the record. Messages of calls beyond it are not recorded.
 const mostCalls = 20_000
 
+// Bounds of the lists that are kept of a call.
+const (
+	mostKept    = 64
+	longestKept = 256 << 10
+)
+
 // call is the state of one call. The recorder owns its fields.
 type call struct {
 	method string // without the service
@@ -41,7 +47,9 @@ type call struct {
 	// answers counts incoming messages, repeats those that equal the one before.
 	answers, repeats int
 	// last is the last message of ListAndWatch.
-	last  []byte
+	last []byte
+	// lists are the last messages that differ from the one before, unless they are long.
+	lists [][]byte
 	ended bool
 	err   error
 }
@@ -121,6 +129,8 @@ func (r *recorder) take(c *call, message any) {
 	if raw := bytesOf(message); raw != nil && c.method == listCall {
 		if c.answers > 1 && bytes.Equal(raw, c.last) {
 			c.repeats++
+		} else if len(c.lists) < mostKept && len(raw) <= longestKept {
+			c.lists = append(c.lists, raw)
 		}
 		c.last = raw
 	}
@@ -143,6 +153,26 @@ func (r *recorder) requests() []*v1beta1.RegisterRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.registrations)
+}
+
+// resources returns the names under which plugins registered, each once, in that order.
+func (r *recorder) resources() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, req := range r.registrations {
+		add(req.GetResourceName())
+	}
+	for _, found := range r.found {
+		if found.Type == registerapi.DevicePlugin {
+			add(found.Name)
+		}
+	}
+	return names
 }
 
 // introduced returns the answers of plugins of the plugin registry to GetInfo.

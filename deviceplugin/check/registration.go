@@ -72,14 +72,14 @@ func connectionChecks() []check {
 			why:      "a plugin that cannot be connected to has no devices",
 			hint: "is the socket made under the name that was registered, and is Serve " +
 				"running?",
-		}, run: checkReachable},
+		}, run: checkReachable, mortal: true},
 		{name: optionsKnown, needs: plus(acceptable, reachable), words: words{
 			did:      "called GetDevicePluginOptions",
 			expected: "an answer, be it an empty one",
 			why: "the kubelet asks before it follows the list, and gives the plugin up after " +
 				"an error",
 			hint: "answer with &v1beta1.DevicePluginOptions{}",
-		}, run: checkOptions},
+		}, run: checkOptions, mortal: true},
 		{name: "options-agree", needs: plus(acceptable, reachable, optionsKnown), words: words{
 			did:      "compared the options of Register with those of GetDevicePluginOptions",
 			expected: "the same",
@@ -181,6 +181,9 @@ func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 	}
 	said := cmp.Or(who.options, &v1beta1.DevicePluginOptions{})
 	asked, err := b.plugin().options(ctx)
+	if err != nil && b.pulse.until(ctx, dying, b.ended) {
+		return skipped("the plugin has ended meanwhile") // of ListAndWatch, which is called too
+	}
 	if err != nil {
 		return failed("%v", err)
 	}

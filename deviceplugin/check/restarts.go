@@ -41,7 +41,7 @@ func restartChecks() []check {
 			why:      "pods that run hold devices by their ids; those of others count as gone",
 			hint: "send the whole list on each new stream, and make ids of what stays the same: " +
 				"a goroutine of the stream before may have taken what was meant for this one",
-		}, run: checkListsAgain},
+		}, run: checkListsAgain, mortal: true},
 		{name: "restart-in-calls",
 			needs: plus(then, allocates, allocateAgain, cancelled, "lists-again"),
 			wants: wants{plugin: true, devices: 1}, words: words{
@@ -184,6 +184,9 @@ func checkSocketMadeAnew(ctx context.Context, b *bench) outcome {
 }
 
 func checkRegisterPace(_ context.Context, b *bench) outcome {
+	if idle := b.idle.registrations; idle > 1 {
+		return warned("it registered %d times in %s in which kubelet.sock stayed", idle, b.cfg.watch)
+	}
 	made := b.made
 	n := b.heard.introductions()
 	if n > mostIntroductions*made {

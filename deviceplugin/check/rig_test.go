@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -48,6 +50,9 @@ type plugin struct {
 	prefer   func(available, must []string, size int) ([]string, error)
 	preStart func(times int) error
 	released func(s *served, ids []string) error // nil: not served
+	// reasons and places answer for these devices; nil: not served.
+	reasons, places func(ids []string) map[string]string
+	also            string // a second resource of the same socket
 	// deaf selects changes of devices that are not listed.
 	deaf func(was, is []*v1beta1.Device) bool
 
@@ -145,7 +150,7 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 	if s.registry {
 		registerapi.RegisterRegistrationServer(server, s)
 	}
-	if s.released != nil {
+	if s.released != nil || s.reasons != nil || s.places != nil {
 		lifecyclev1.RegisterLifecycleServer(server, lifecycle{served: s})
 	}
 	serve := func() error {
@@ -201,8 +206,31 @@ type lifecycle struct {
 	*served
 }
 
+func (l lifecycle) Reasons(_ context.Context, req *lifecyclev1.ReasonsRequest) (
+	*lifecyclev1.ReasonsResponse, error) {
+	if l.served.reasons == nil {
+		return nil, status.Error(codes.Unimplemented, "no reasons")
+	}
+	return &lifecyclev1.ReasonsResponse{Reasons: l.served.reasons(req.GetDeviceIds())}, nil
+}
+
+func (l lifecycle) Places(_ context.Context, req *lifecyclev1.PlacesRequest) (
+	*lifecyclev1.PlacesResponse, error) {
+	if l.served.places == nil {
+		return nil, status.Error(codes.Unimplemented, "no places")
+	}
+	out := &lifecyclev1.PlacesResponse{Places: map[string]*lifecyclev1.Place{}}
+	for id, address := range l.served.places(req.GetDeviceIds()) {
+		out.Places[id] = &lifecyclev1.Place{PciAddress: address}
+	}
+	return out, nil
+}
+
 func (l lifecycle) Released(_ context.Context, req *lifecyclev1.ReleasedRequest) (
 	*lifecyclev1.ReleasedResponse, error) {
+	if l.served.released == nil {
+		return nil, status.Error(codes.Unimplemented, "not told")
+	}
 	return &lifecyclev1.ReleasedResponse{}, l.served.released(l.served, req.GetDeviceIds())
 }
 
@@ -219,6 +247,10 @@ func (s *served) register(ctx context.Context, dir string) error {
 	if s.request != nil {
 		s.request(dir, req)
 	}
+	if _, err = v1beta1.NewRegistrationClient(conn).Register(ctx, req); err != nil || s.also == "" {
+		return err
+	}
+	req.ResourceName = s.also
 	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, req)
 	return err
 }

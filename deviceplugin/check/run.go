@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
@@ -20,22 +22,43 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	ctx = klog.NewContext(ctx, klog.Logger{}) // what the device manager would log is in the report
+	report, others, err := runOne(ctx, cfg)
+	for n := 1; err == nil && len(others) > 0 && n < mostResources; n++ {
+		next := cfg
+		next.Resource, next.before = others[0], report.Resources
+		var more Report
+		more, others, err = runOne(ctx, next)
+		report = report.and(more)
+	}
+	return report, err
+}
+
+// mostResources bounds the resources of a plugin that are checked.
+const mostResources = 16
+
+// runOne checks one resource of a plugin, and returns those that are not checked yet.
+func runOne(ctx context.Context, cfg Config) (report Report, others []string, err error) {
 	b, err := newBench(cfg)
 	if err != nil {
-		return Report{}, err
+		return Report{}, nil, err
 	}
 	if cfg.Dir == "" {
 		defer os.RemoveAll(filepath.Dir(b.dirs.Plugins)) // ours, and holds only sockets
 	}
 	defer b.close()
 	if err := b.begin(ctx); err != nil {
-		return Report{Transcript: b.heard.rec.Lines()}, err
+		return Report{Transcript: b.heard.rec.Lines()}, nil, err
 	}
-	return b.performAll(ctx), ctx.Err()
+	report = b.performAll(ctx)
+	return report, b.unchecked(), ctx.Err()
 }
 
 func newBench(cfg Config) (*bench, error) {
-	b := &bench{host: host{cfg: cfg, pulse: newPulse()}}
+	b := &bench{
+		host: host{cfg: cfg, pulse: newPulse()}, all: cfg.Resource == "" || len(cfg.before) > 0,
+		deaths: deaths{in: map[string]string{}},
+	}
 	rec := &recorder{Transcript: NewTranscript(), pulse: b.pulse}
 	b.heard = heard{rec: rec, resource: cfg.Resource, plugins: cfg.Dir}
 	switch {
@@ -100,13 +123,13 @@ func (b *bench) begin(ctx context.Context) error {
 func (b *bench) performAll(ctx context.Context) Report {
 	report := Report{Began: b.heard.rec.began}
 	var failures []string
-	for _, g := range table() {
+	for _, g := range selected(b.cfg.Only) {
 		for _, c := range g.checks {
 			if ctx.Err() != nil {
 				break
 			}
 			result := b.perform(ctx, c, failures)
-			result.Group = g.name
+			result.Group, result.Resource = g.name, b.heard.resource
 			if result.Verdict == Failed {
 				failures = append(failures, c.name)
 			}
@@ -119,6 +142,7 @@ func (b *bench) performAll(ctx context.Context) Report {
 	}
 	who, _ := b.heard.introduction()
 	report.Resource, report.Way, report.Endpoint = who.resource, who.way, who.endpoint
+	report.Resources = append(report.Resources, who.resource)
 	report.Seconds = time.Since(b.heard.rec.began).Seconds()
 	report.Transcript = b.heard.rec.Lines()
 	return report
@@ -132,9 +156,7 @@ func (b *bench) perform(ctx context.Context, c check, failures []string) Result 
 		b.heard.rec.Note("--- check " + c.name)
 		o = c.run(ctx, b)
 		if end := b.untimely(ctx, c, o); end != nil {
-			b.deaths.blamed = end
-			o = failed("%s", end).advising("look for a panic or an exit in the plugin's own log: " +
-				"whatever it is asked, it should answer with an error and go on")
+			o = b.died(c.name, end)
 		}
 	}
 	b.spoilt = b.spoilt || o.verdict == Failed
@@ -149,11 +171,26 @@ const dying = 300 * time.Millisecond
 
 // untimely returns how the plugin ended in a check that it should have survived; nil: it did.
 func (b *bench) untimely(ctx context.Context, c check, o outcome) *Ending {
-	if !c.wants.plugin || c.wants.start {
+	if c.wants.start || !c.wants.plugin && (!c.mortal || o.verdict != Failed) {
 		return nil
 	}
 	if o.verdict == Failed {
 		b.pulse.until(ctx, dying, b.ended)
 	}
-	return b.subject.Fate()
+	if end := b.subject.Fate(); end != b.deaths.blamed {
+		return end
+	}
+	return nil
+}
+
+// died returns the outcome of a check in which the plugin ended. A plugin that ends in the same way
+// again has one fault, and fails one check.
+func (b *bench) died(check string, end *Ending) outcome {
+	b.deaths.blamed = end
+	if before := b.deaths.in[end.Kind()]; before != "" && before != check {
+		return skipped("the plugin ended again as in %s", before)
+	}
+	b.deaths.in[end.Kind()] = check
+	return failed("%s", end).advising("look for a panic or an exit in the plugin's own log: " +
+		"whatever it is asked, it should answer with an error and go on")
 }

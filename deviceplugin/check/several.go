@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
@@ -29,6 +30,35 @@ func absent(resp *v1beta1.AllocateResponse) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// noNodes describes the devices of an answer that this machine has and that are no device nodes.
+func noNodes(resp *v1beta1.AllocateResponse) (flaws []string) {
+	for _, a := range resp.GetContainerResponses() {
+		for _, d := range a.GetDevices() {
+			info, err := os.Stat(d.GetHostPath())
+			if err == nil && !info.IsDir() && info.Mode()&os.ModeDevice == 0 {
+				flaws = append(flaws, fmt.Sprintf("%q is no device node", d.GetHostPath()))
+			}
+		}
+	}
+	return flaws
+}
+
+// unknownCDI returns the CDI devices of an answer that no CDI file in the directories has.
+func unknownCDI(resp *v1beta1.AllocateResponse, dirs []string) (names []string, err error) {
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, fmt.Errorf("read CDI files: %w", err)
+	}
+	for _, a := range resp.GetContainerResponses() {
+		for _, d := range a.GetCdiDevices() {
+			if cache.GetDevice(d.GetName()) == nil {
+				names = append(names, d.GetName())
+			}
+		}
+	}
+	return names, nil
 }
 
 // alone returns the answer for each device allocated alone; nil where answers differ each time and

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // subject starts and ends the plugin. Only the bench uses it.
@@ -40,6 +42,16 @@ func (e *Ending) String() string {
 		text += "; its last words: " + e.words
 	}
 	return text
+}
+
+// Kind is the same for ends of one reason: it leaves out numbers, such as ids and addresses.
+func (e *Ending) Kind() string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, e.String())
 }
 
 // life lasts from a start to the end, after which the pulse beats.

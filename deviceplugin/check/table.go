@@ -12,6 +12,8 @@ type check struct {
 	// needs lists checks whose failure makes this one meaningless.
 	needs []string
 	wants wants
+	// mortal: if the check fails and the plugin ends, its end is the reason.
+	mortal bool
 	words
 	run func(ctx context.Context, b *bench) outcome
 }
@@ -45,7 +47,7 @@ func table() []group {
 		{"allocation", allocationChecks()},
 		{"preference", preferenceChecks()},
 		{"start", startChecks()},
-		{"release", releasedChecks()},
+		{"lifecycle", lifecycleChecks()},
 		{"changes", changeChecks()},
 		{"agent restarts", restartChecks()},
 		{"scale", scaleChecks()},
@@ -97,6 +99,8 @@ func (c check) hinder(ctx context.Context, b *bench, failures []string) string {
 		return "the plugin is in this process, and cannot be killed"
 	case c.wants.lever != "" && b.cfg.Levers[c.wants.lever] == nil:
 		return fmt.Sprintf("nobody gave a lever %q that brings it about", c.wants.lever)
+	case c.wants.lever == Multiply && len(b.unchecked()) > 0:
+		return "made with the last of the plugin's resources: the devices stay many"
 	}
 	if !c.wants.plugin {
 		return ""

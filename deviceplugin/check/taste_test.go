@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -37,6 +39,30 @@ func niceties() map[string]nicety {
 			"it did not in"},
 		"registers on a timer": {"register-pace", func(p *plugin) { p.insists = 40 * time.Millisecond },
 			"it registered"},
+		"registers now and then": {"register-pace", func(p *plugin) { p.insists = 300 * time.Millisecond },
+			"in which kubelet.sock stayed"},
+		"flaps": {"list-steady", func(p *plugin) {
+			p.list = func(s *served, _ int, to lister) error {
+				for n := 0; to.Context().Err() == nil; n++ {
+					devices := invented(4)
+					if n%2 == 1 {
+						devices[1].Health = v1beta1.Unhealthy
+					}
+					if err := to.Send(&v1beta1.ListAndWatchResponse{Devices: devices}); err != nil {
+						return err
+					}
+					select {
+					case <-time.After(900 * time.Millisecond):
+					case <-to.Context().Done():
+					}
+				}
+				return nil
+			}
+		}, "gpu-1 went Healthy, Unhealthy, Healthy"},
+		"an id that climbs": {usableIDs, func(p *plugin) { p.devices[1].ID = "../gpu-1" }, "../gpu-1"},
+		"a name with a value": {"answer", answering(&v1beta1.ContainerAllocateResponse{
+			Envs: map[string]string{"A=B": "c"},
+		}), `arrives as A with the value "B=c"`},
 		"no devices": {"devices", func(p *plugin) { p.devices = nil }, "none of 0"},
 		"chatters": {"list-pace", func(p *plugin) {
 			p.list = func(s *served, _ int, to lister) error {
@@ -77,7 +103,7 @@ func niceties() map[string]nicety {
 		"slow to prefer": {"prefer", func(p *plugin) {
 			p.prefer = func(available, must []string, size int) ([]string, error) {
 				if slept.CompareAndSwap(false, true) {
-					time.Sleep(slow + 100*time.Millisecond)
+					time.Sleep(devicemanager.DefaultDeadlines().Preferred/2 + 100*time.Millisecond)
 				}
 				return firsts(available, must, size)
 			}
@@ -107,15 +133,28 @@ func niceties() map[string]nicety {
 
 // What works in the field but could be better is a warning, not a failure.
 func TestWarnings(t *testing.T) {
-	for name, tc := range niceties() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	all := niceties()
+	var mu sync.Mutex // guards reports
+	reports := map[string]Report{}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for name, tc := range all {
+		group.Go(func() error {
 			p := good()
 			tc.make(p)
 			report, err := Run(t.Context(), Config{Run: p.run})
-			if err != nil {
-				t.Fatal(err)
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			reports[name] = report
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range all {
+		t.Run(name, func(t *testing.T) {
+			report := reports[name]
 			if !report.Good() {
 				t.Errorf("it fails %q", namesOf(report, Failed))
 			}
@@ -171,8 +210,8 @@ func TestAnswerFlaws(t *testing.T) {
 	}{
 		"empty":        {&v1beta1.ContainerAllocateResponse{}, ""},
 		"good":         {device("/dev/a", "/dev/b", "rwm"), ""},
-		"permissions":  {device("/dev/a", "/dev/b", "rwx"), `"rwx" of device /dev/a are not`},
-		"none":         {device("/dev/a", "/dev/b", ""), `"" of device /dev/a are not`},
+		"permissions":  {device("/dev/a", "/dev/b", "rwx"), ""},
+		"none":         {device("/dev/a", "/dev/b", ""), `device /dev/a has no permissions`},
 		"no container": {device("/dev/a", "", "r"), `the container path "" of a device`},
 		"relative": {&v1beta1.ContainerAllocateResponse{Mounts: []*v1beta1.Mount{
 			mount("lib", "/lib"),
@@ -180,8 +219,13 @@ func TestAnswerFlaws(t *testing.T) {
 		"twice": {&v1beta1.ContainerAllocateResponse{Mounts: []*v1beta1.Mount{
 			mount("/a", "/c"), mount("/b", "/c"),
 		}}, `two mounts have the container path "/c"`},
-		"variable": {&v1beta1.ContainerAllocateResponse{Envs: map[string]string{"A=B": ""}},
-			`a variable has the name "A=B"`},
+		"name with a value": {&v1beta1.ContainerAllocateResponse{Envs: map[string]string{"A=B": ""}}, ""},
+		"no name": {&v1beta1.ContainerAllocateResponse{Envs: map[string]string{"=A": "b"}},
+			`the variable "=A=b" has no name`},
+		"NUL": {&v1beta1.ContainerAllocateResponse{Envs: map[string]string{"A": "\x00"}},
+			`the variable "A" has a NUL`},
+		"root": {&v1beta1.ContainerAllocateResponse{Mounts: []*v1beta1.Mount{mount("/a", "/")}},
+			`the mount of "/a" on /`},
 		"cdi": {&v1beta1.ContainerAllocateResponse{CdiDevices: []*v1beta1.CDIDevice{
 			{Name: "nvidia.com/gpu=0"}, {Name: "gpu0"},
 		}}, `the CDI device "gpu0" is not named like vendor.com/class=name`},
@@ -193,13 +237,26 @@ func TestAnswerFlaws(t *testing.T) {
 	}
 }
 
+// What starts, and is probably not meant, is told apart from what is refused.
+func TestAnswerOddities(t *testing.T) {
+	odd := devicemanager.AnswerOddities(&v1beta1.ContainerAllocateResponse{
+		Envs:    map[string]string{"A=B": "c", "D": "e"},
+		Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/a", ContainerPath: "/dev/a", Permissions: "rwx"}},
+	})
+	if len(odd) != 2 || !strings.Contains(odd[0], `arrives as A with the value "B=c"`) ||
+		!strings.Contains(odd[1], `"rwx" of device /dev/a are not`) {
+		t.Errorf("%q", odd)
+	}
+}
+
 var said3 = Report{
-	Resource: gpu, Seconds: 1.5,
+	Resource: gpu, Resources: []string{gpu}, Seconds: 1.5,
 	Results: []Result{
 		{Name: "a", Group: "one", Verdict: Passed, Happened: "it did"},
 		{Name: "b", Group: "one", Verdict: Failed, Happened: "<no>", Did: "asked", Expected: "yes",
 			Why: "pods", Hint: "say yes", Seconds: .25},
 		{Name: "c", Group: "two", Verdict: Skipped, Happened: "not made, since b failed"},
+		{Name: "c2", Group: "two", Verdict: Skipped, Happened: "not made, since b failed"},
 		{Name: "d", Group: "two", Verdict: Warning, Happened: "slow", Did: "waited",
 			Expected: "soon", Why: "time", Hint: "hurry"},
 	},
@@ -213,6 +270,9 @@ func TestText(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := text.End(said3); err != nil {
+		t.Fatal(err)
+	}
 	const want = `one
   ok    a                       it did
   FAIL  b                       <no>
@@ -221,19 +281,40 @@ func TestText(t *testing.T) {
         why       pods
         hint      say yes
 two
-  -     c                       not made, since b failed
   warn  d                       slow
         did       waited
         expected  soon
         why       time
         hint      hurry
+not made
+  -     c, c2: since b failed
+failed
+  FAIL  b                       <no>
+        hint      say yes
+example.com/gpu: 1 passed, 1 failed (b), 1 with warnings (d), 2 not made, in 1.5 s
 `
 	if got := b.String(); got != want {
 		t.Errorf("the text is\n%s\nwant\n%s", got, want)
 	}
-	if got := said3.Summary(); got != "example.com/gpu: 1 passed, 1 failed, 1 with warnings, "+
-		"1 not made, in 1.5 s" {
-		t.Error(got)
+}
+
+// Nothing was checked if no device could be allocated, though nothing failed.
+func TestUnchecked(t *testing.T) {
+	result := func(name string, v Verdict) Result { return Result{Name: name, Verdict: v, Happened: "none"} }
+	for _, tc := range []struct {
+		results []Result
+		want    string
+	}{
+		{[]Result{result("a", Passed), result(allocates, Passed)}, ""},
+		{[]Result{result("a", Passed), result(allocates, Skipped)}, "none"},
+		{[]Result{result("a", Failed), result(allocates, Skipped)}, ""},
+		{[]Result{result("a", Passed), result("prepares", Skipped)}, "none"},
+		{[]Result{result("a", Passed), result("b", Skipped)}, ""},
+		{[]Result{result("b", Skipped)}, "no check could be made"},
+	} {
+		if got := (Report{Results: tc.results}).Unchecked(); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.results, got, tc.want)
+		}
 	}
 }
 
@@ -242,19 +323,25 @@ func TestJUnit(t *testing.T) {
 	if err := WriteJUnit(&b, said3); err != nil {
 		t.Fatal(err)
 	}
-	var suite junitSuite
-	if err := xml.Unmarshal(b.Bytes(), &suite); err != nil {
+	var all junitSuites
+	if err := xml.Unmarshal(b.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}
-	if suite.Tests != 4 || suite.Failures != 1 || suite.Skipped != 1 || len(suite.Cases) != 4 {
-		t.Errorf("%+v", suite)
+	if all.Tests != 5 || all.Failures != 1 || all.Skipped != 2 || len(all.Suites) != 2 ||
+		all.Name != "device plugin "+gpu {
+		t.Fatalf("%+v", all)
 	}
-	failure := suite.Cases[1].Failure
+	one, two := all.Suites[0], all.Suites[1]
+	if one.Name != "one" || one.Tests != 2 || one.Failures != 1 || two.Name != "two" ||
+		two.Skipped != 2 || len(two.Cases) != 3 || one.Time != "0.250" {
+		t.Errorf("%+v\n%+v", one, two)
+	}
+	failure := one.Cases[1].Failure
 	if failure == nil || failure.Message != "<no>" || !strings.Contains(failure.Text, "say yes") {
 		t.Errorf("the failure is %+v", failure)
 	}
-	if suite.Cases[3].Failure != nil || !strings.Contains(suite.Cases[3].Out, "warning: slow") {
-		t.Errorf("the warning is %+v", suite.Cases[3])
+	if two.Cases[2].Failure != nil || !strings.Contains(two.Cases[2].Out, "warning: slow") {
+		t.Errorf("the warning is %+v", two.Cases[2])
 	}
 }
 
@@ -274,7 +361,7 @@ func TestInTests(t *testing.T) {
 	p.devices[1].Health = "healthy"
 	counting := &tester{T: t}
 	report := Test(counting, Config{Run: p.run})
-	if len(counting.errors) != 1 || !strings.HasPrefix(counting.errors[0], "health-words: 1 have") {
+	if len(counting.errors) != 1 || !strings.HasPrefix(counting.errors[0], "health-words of example.com/gpu: 1 have") {
 		t.Errorf("the errors are %q", counting.errors)
 	}
 	var b strings.Builder

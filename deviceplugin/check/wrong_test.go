@@ -12,8 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // mistake is a fault of a plugin, with the check that it fails.
@@ -28,7 +31,9 @@ type mistake struct {
 
 const hangs = 8 * time.Second
 
-var mistakes = []mistake{
+var mistakes = slices.Concat(ordinaryMistakes, answerMistakes, lifecycleMistakes)
+
+var ordinaryMistakes = []mistake{
 	{"another version", "version", func(p *plugin) {
 		p.request = func(_ string, r *v1beta1.RegisterRequest) { r.Version = "v1alpha" }
 	}, `"v1alpha" is not supported`, 0},
@@ -55,12 +60,14 @@ var mistakes = []mistake{
 		p.devices = append(p.devices, &v1beta1.Device{Health: v1beta1.Healthy})
 	}, "1 without an id", 0},
 	{"an id twice", "unique-ids", func(p *plugin) { p.devices = append(p.devices, p.devices[1]) },
-		"1 were listed more than once", 0},
+		"1 were listed more than once and count once: gpu-1", 0},
 	{"health without capitals", "health-words", func(p *plugin) { p.devices[1].Health = "healthy" },
-		`"healthy"`, 0},
+		`"healthy": gpu-1`, 0},
 	{"a node that is not there", "numa-nodes", func(p *plugin) {
 		p.devices[1].Topology.Nodes[0].ID = -1
-	}, "such as -1", 0},
+	}, "such as -1: gpu-1", 0},
+	{"an id of two lines", usableIDs, func(p *plugin) { p.devices[1].ID = "gpu\n1" },
+		`"gpu\n1"`, 0},
 	{"a list that is too long", "list-size", func(p *plugin) {
 		for i := range 1100 {
 			p.devices = append(p.devices, &v1beta1.Device{
@@ -205,17 +212,25 @@ var mistakes = []mistake{
 	}, "was reset", 0},
 	{"does not tell of sick devices", "unhealthy", func(p *plugin) {
 		p.deaf = func(_, is []*v1beta1.Device) bool { return is[0].GetHealth() != v1beta1.Healthy }
-	}, "nothing of it", hangs},
+	}, "no list came", hangs},
+	{"lists and does not tell", "unhealthy", func(p *plugin) { p.list = listSame },
+		"lists came, and these still counted as healthy: gpu-0", hangs},
+	{"prefers too late", prefers, func(p *plugin) {
+		p.prefer = func(available, must []string, size int) ([]string, error) {
+			time.Sleep(devicemanager.DefaultDeadlines().Preferred + 100*time.Millisecond)
+			return firsts(available, must, size)
+		}
+	}, "it never uses one", 0},
 	{"lists what has changed only", "unhealthy", func(p *plugin) { p.list = listChanged },
 		"are not in the list any more", 0},
 	{"sick for ever", "recovers", func(p *plugin) {
 		p.deaf = func(was, is []*v1beta1.Device) bool {
 			return was[0].GetHealth() != v1beta1.Healthy && is[0].GetHealth() == v1beta1.Healthy
 		}
-	}, "nothing of it", hangs},
+	}, "no list came", hangs},
 	{"does not tell of lost devices", "vanishes", func(p *plugin) {
 		p.deaf = func(was, is []*v1beta1.Device) bool { return len(is) < len(was) }
-	}, "nothing of it", hangs},
+	}, "no list came", hangs},
 	{"lost for ever", "returns", func(p *plugin) {
 		p.deaf = func(was, is []*v1beta1.Device) bool {
 			return len(is) == len(was)+1
@@ -253,7 +268,7 @@ var mistakes = []mistake{
 			<-to.Context().Done()
 			return nil
 		}
-	}, "nothing of it", hangs},
+	}, "no list came", hangs},
 	{"leaves its socket in the registry", "socket-gone", func(p *plugin) {
 		p.registry, p.keep = true, true
 	}, "p.sock", 0},
@@ -268,6 +283,83 @@ var mistakes = []mistake{
 		p.registry = true
 		p.info = func(i *registerapi.PluginInfo) { i.Endpoint = "p.sock" }
 	}, "give the path", 0},
+}
+
+// answering makes a plugin answer Allocate with this.
+func answering(a *v1beta1.ContainerAllocateResponse) func(p *plugin) {
+	return func(p *plugin) {
+		p.answers = func(all *v1beta1.AllocateResponse) {
+			for i := range all.GetContainerResponses() {
+				all.ContainerResponses[i] = proto.CloneOf(a)
+			}
+		}
+	}
+}
+
+// answerMistakes are what container runtimes refuse.
+var answerMistakes = []mistake{
+	{"a file as a device", "answer", answering(&v1beta1.ContainerAllocateResponse{
+		Devices: []*v1beta1.DeviceSpec{{
+			HostPath: "/etc/hosts", ContainerPath: "/dev/x", Permissions: "rw",
+		}},
+	}), `for gpu-0: "/etc/hosts" is no device node`, 0},
+	{"a CDI device without a file", "answer", answering(&v1beta1.ContainerAllocateResponse{
+		CdiDevices: []*v1beta1.CDIDevice{{Name: "example.com/numalet-none=0"}},
+	}), "has example.com/numalet-none=0", 0},
+	{"a NUL in a variable", "answer", answering(&v1beta1.ContainerAllocateResponse{
+		Envs: map[string]string{"A": "b\x00"},
+	}), `the variable "A" has a NUL`, 0},
+	{"a mount on the root", "answer", answering(&v1beta1.ContainerAllocateResponse{
+		Mounts: []*v1beta1.Mount{{HostPath: "/tmp", ContainerPath: "/./"}},
+	}), "takes the place of the container's image", 0},
+}
+
+// late answers after the agent has given up.
+func late() { time.Sleep(devicemanager.QuestionDeadline + 200*time.Millisecond) }
+
+// lifecycleMistakes are in answers of the second service.
+var lifecycleMistakes = []mistake{
+	{"slow to say whether it has reasons", hasReasons, func(p *plugin) {
+		p.reasons = func([]string) map[string]string {
+			late()
+			return nil
+		}
+	}, "whether it serves that: the answer came after", 0},
+	{"slow to give reasons", hasReasons, func(p *plugin) {
+		p.reasons = func(ids []string) map[string]string {
+			if len(ids) > 0 {
+				late()
+			}
+			return nil
+		}
+	}, "asked about devices: the answer came after", 0},
+	{"reasons of others", hasReasons, func(p *plugin) {
+		p.reasons = func([]string) map[string]string { return map[string]string{"gpu-9": "hot"} }
+	}, `"gpu-9"`, 0},
+	{"a place that is none", hasPlaces, func(p *plugin) {
+		p.places = func([]string) map[string]string { return map[string]string{"gpu-1": "slot 3"} }
+	}, `the place of "gpu-1" is "slot 3"`, 0},
+	{"places of others", hasPlaces, func(p *plugin) {
+		p.places = func([]string) map[string]string {
+			return map[string]string{"gpu-9": "0000:3b:00.0"}
+		}
+	}, `"gpu-9"`, 0},
+}
+
+// listSame sends the first list on each change.
+func listSame(s *served, _ int, to lister) error {
+	for {
+		_, changed := s.state()
+		if err := to.Send(&v1beta1.ListAndWatchResponse{Devices: s.plugin.devices}); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+		case <-to.Context().Done():
+			return nil
+		}
+	}
 }
 
 // once allocates each device once.
@@ -390,7 +482,7 @@ func TestMistakes(t *testing.T) {
 			}
 			var err error
 			reports[i], err = Run(t.Context(), Config{
-				Run: p.run, Levers: levers, Patience: m.patience,
+				Run: p.run, Levers: levers, Patience: m.patience, watch: time.Second,
 			})
 			return err
 		})

@@ -11,6 +11,8 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"tags.cncf.io/container-device-interface/pkg/parser"
+
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // AnswerFlaws describes, for people, what container runtimes refuse or lose in an answer to
@@ -18,8 +20,12 @@ import (
 func AnswerFlaws(a *v1beta1.ContainerAllocateResponse) (flaws []string) {
 	say := func(format string, args ...any) { flaws = append(flaws, fmt.Sprintf(format, args...)) }
 	for _, name := range slices.Sorted(maps.Keys(a.GetEnvs())) {
-		if name == "" || strings.ContainsAny(name, "=\x00") {
-			say("a variable has the name %q", name)
+		value := a.GetEnvs()[name]
+		switch {
+		case name == "" || name[0] == '=':
+			say("the variable %q has no name", name+"="+oneline.Cut(value, mostOfValue))
+		case strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0):
+			say("the variable %q has a NUL in it", oneline.Cut(name, mostOfValue))
 		}
 	}
 	places := map[string]bool{}
@@ -37,12 +43,14 @@ func AnswerFlaws(a *v1beta1.ContainerAllocateResponse) (flaws []string) {
 	}
 	for _, m := range a.GetMounts() {
 		place("mount", m.GetHostPath(), m.GetContainerPath())
+		if filepath.Clean(m.GetContainerPath()) == "/" {
+			say("the mount of %q on / takes the place of the container's image", m.GetHostPath())
+		}
 	}
 	for _, d := range a.GetDevices() {
 		place("device", d.GetHostPath(), d.GetContainerPath())
-		if d.GetPermissions() == "" || strings.Trim(d.GetPermissions(), "rwm") != "" {
-			say("the permissions %q of device %s are not of the letters r, w and m",
-				d.GetPermissions(), d.GetHostPath())
+		if d.GetPermissions() == "" {
+			say("device %s has no permissions", d.GetHostPath())
 		}
 	}
 	for _, d := range a.GetCdiDevices() {
@@ -51,6 +59,27 @@ func AnswerFlaws(a *v1beta1.ContainerAllocateResponse) (flaws []string) {
 		}
 	}
 	return flaws
+}
+
+// mostOfValue bounds what is shown of a variable.
+const mostOfValue = 64
+
+// AnswerOddities describes, for people, what in an answer to Allocate containers get otherwise than
+// it was probably meant. Runtimes start them.
+func AnswerOddities(a *v1beta1.ContainerAllocateResponse) (odd []string) {
+	for _, name := range slices.Sorted(maps.Keys(a.GetEnvs())) {
+		if before, after, cut := strings.Cut(name, "="); cut && before != "" {
+			odd = append(odd, fmt.Sprintf("the variable %q arrives as %s with the value %q", name, before,
+				oneline.Cut(after+"="+a.GetEnvs()[name], mostOfValue)))
+		}
+	}
+	for _, d := range a.GetDevices() {
+		if strings.Trim(d.GetPermissions(), "rwm") != "" {
+			odd = append(odd, fmt.Sprintf("the permissions %q of device %s are not of the letters r, w "+
+				"and m", d.GetPermissions(), d.GetHostPath()))
+		}
+	}
+	return odd
 }
 
 // NamedIn returns the host paths and CDI devices of an answer that occur in text, such as the error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,10 +87,10 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	if answer, err = answerOf(resp); err != nil {
 		return nil, err
 	}
-	if flaws := AnswerFlaws(answer); len(flaws) > 0 {
+	if flaws := slices.Concat(AnswerFlaws(answer), AnswerOddities(answer)); len(flaws) > 0 {
 		odd = &AnswerError{fmt.Sprintf("its answer for %s is given to the runtime as it is, and: %s",
 			Few(ids), oneline.Of(strings.Join(flaws, "; ")))}
-		klog.FromContext(ctx).Info("Device plugin answered Allocate with what runtimes refuse",
+		klog.FromContext(ctx).Info("Device plugin answered Allocate with what runtimes refuse or change",
 			"resource", resource, "endpoint", p.Endpoint(resource), "explanation", odd.Error())
 	}
 	return answer, nil

@@ -80,8 +80,34 @@ func (o *own) end() {
 	_ = os.RemoveAll(filepath.Dir(o.dirs.Plugins)) // ours, and below the directory of such
 }
 
-// checkRestarts kills the driver and starts it again.
-func checkRestarts(ctx context.Context, b *bench) error {
+// deaths record how a driver ended by itself.
+type deaths struct {
+	blamed *check.Ending     // the last one that a check reported
+	in     map[string]string // the check in which it first ended in that way
+}
+
+// dying is how long a driver may take to end after the check in which it dies.
+const dying = 300 * time.Millisecond
+
+// ready makes sure that the driver runs and is in a known state. One that runs already is only asked
+// whether it still answers.
+func (b *bench) ready(ctx context.Context) error {
+	if b.lost != nil || !b.spoilt && (b.own == nil || b.own.process.Fate() == nil) {
+		return b.lost
+	}
+	b.spoilt = false
+	if b.own == nil {
+		if _, err := watcher.Ask(ctx, b.cfg.Socket, b.cfg.Patience, b.heard); err != nil {
+			b.lost = fmt.Errorf("the driver does not answer any more: %w", err)
+		}
+	} else if err := b.again(ctx); err != nil {
+		b.lost = fmt.Errorf("the driver does not come back: %w", err)
+	}
+	return b.lost
+}
+
+// again starts the driver anew.
+func (b *bench) again(ctx context.Context) error {
 	b.own.process.Kill()
 	if err := b.own.start(ctx); err != nil {
 		return err
@@ -91,7 +117,39 @@ func checkRestarts(ctx context.Context, b *bench) error {
 		return fmt.Errorf("after its restart it does not say who it is: %w", err)
 	}
 	b.plugin = again
-	if err := b.connect(ctx); err != nil {
+	if b.node == nil {
+		return nil
+	}
+	return b.connect(ctx)
+}
+
+// untimely changes the result of a check in which the driver ended by itself. A driver that ends in
+// the same way again has one fault, and fails one check.
+func (b *bench) untimely(ctx context.Context, c entry, r *check.Result) {
+	if b.own == nil || c.starts {
+		return
+	}
+	for late := time.Now().Add(dying); r.Verdict == check.Failed && b.own.process.Fate() == nil &&
+		time.Now().Before(late) && await.For(ctx, looks); {
+	}
+	end := b.own.process.Fate()
+	if end == nil || end == b.deaths.blamed {
+		return
+	}
+	b.deaths.blamed = end
+	if before := b.deaths.in[end.Kind()]; before != "" {
+		r.Verdict, r.Happened = check.Skipped, "the driver ended again as in "+before
+		return
+	}
+	b.deaths.in[end.Kind()] = c.Name
+	r.Verdict, r.Happened = check.Failed, end.String()
+	r.Hint = "look for a panic or an exit in the driver's own log: whatever it is asked, it should " +
+		"answer with an error and go on"
+}
+
+// checkRestarts kills the driver and starts it again.
+func checkRestarts(ctx context.Context, b *bench) error {
+	if err := b.again(ctx); err != nil {
 		return err
 	}
 	return checkAgain(ctx, b)
@@ -110,6 +168,9 @@ func checkStops(ctx context.Context, b *bench) error {
 			}
 		}
 		b.hangUp()
+		if end := b.own.process.Fate(); end != nil {
+			return fmt.Errorf("before it was asked to: %s", end)
+		}
 		if !b.own.process.Stop(b.cfg.Patience) {
 			return fmt.Errorf("it did not end within %s of SIGTERM", b.cfg.Patience)
 		}

@@ -41,6 +41,14 @@ func serve(wrong, dir, registry string) error {
 			a.Devices[0].ShareID = fmt.Sprint(os.Getpid())
 			return a
 		}
+	case "panics":
+		cfg.Unprepare = func(_ context.Context, c dra.Claim) error {
+			if c.UID != claims[0].UID && c.UID != claims[1].UID {
+				go panic("a claim without a record")
+				select {}
+			}
+			return nil
+		}
 	case "dies":
 		return fmt.Errorf("it has no device")
 	}
@@ -87,7 +95,7 @@ func started(t *testing.T, wrong string) (check.Report, error) {
 // A driver that is started passes the checks of restarts, and fails the one of its mistake.
 func TestStartedDrivers(t *testing.T) {
 	for wrong, want := range map[string]string{
-		"nothing": "", "forgets": "driver-restarts", "leaves": "", "stays": "stops",
+		"nothing": "", "panics": "unknown-claim", "forgets": "driver-restarts", "leaves": "", "stays": "stops",
 	} {
 		t.Run(wrong, func(t *testing.T) {
 			t.Parallel()
@@ -104,11 +112,22 @@ func TestStartedDrivers(t *testing.T) {
 			if got := strings.Join(bad, " "); got != want {
 				t.Errorf("failed %q, want %q", got, want)
 			}
+			if wrong == "panics" {
+				for _, r := range report.Results {
+					if r.Name == want && !strings.Contains(r.Happened, "a claim without a record") {
+						t.Errorf("%s: %s", r.Name, r.Happened)
+					}
+				}
+			}
 			warned := report.Count(check.Warning)
 			if wants := map[bool]int{true: 1}[wrong == "leaves"]; warned != wants {
 				t.Errorf("%d warnings, want %d", warned, wants)
 			}
-			if left := report.Count(check.Skipped); left != 2 { // slices, health
+			wants := 2 // slices, health
+			if wrong == "panics" {
+				wants++ // unprepares-again
+			}
+			if left := report.Count(check.Skipped); left != wants {
 				t.Errorf("%d checks are left out", left)
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
@@ -43,26 +44,37 @@ type Config struct {
 	CDI []string
 	// Patience is the driver's deadline for everything; the default is 10 s.
 	Patience time.Duration
+	// Only names checks or groups: these are made, and what they need. Empty: all.
+	Only []string
 	// OnResult gets each result as it comes. Optional.
 	OnResult func(check.Result)
 }
 
 // Find returns the socket of a driver in a plugin registry by the driver's name; "": of any.
 func Find(ctx context.Context, registry, driver string) (path string, err error) {
+	var others []string
 	err = filepath.WalkDir(registry, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSocket == 0 || path != "" {
 			return err
 		}
 		found, err := watcher.Ask(ctx, at, time.Second, nil)
-		if err == nil && found.Type == registerapi.DRAPlugin &&
-			(driver == "" || found.Name == driver) {
+		switch {
+		case err != nil || found.Type != registerapi.DRAPlugin: // other plugins may be dead
+		case driver == "" || found.Name == driver:
 			path = at
+		default:
+			others = append(others, found.Name)
 		}
-		return nil // other plugins may be dead
+		return nil
 	})
 	if err == nil && path == "" {
 		err = fmt.Errorf("no plugin in %s says that it is DRA driver %s: name its socket there",
 			registry, driver)
+		if len(others) > 0 {
+			err = fmt.Errorf("no plugin in %s says that it is DRA driver %s, but there is %s: name that "+
+				"with --dra, or have the driver register under the other name", registry, driver,
+				devicemanager.Few(others))
+		}
 	}
 	return path, err
 }
@@ -75,6 +87,10 @@ type bench struct {
 	node   *node
 	health chan []dra.DeviceHealth // the first messages
 	said   *check.Transcript
+	deaths deaths
+	lost   error // why the driver cannot be had back; nil: it can
+	// spoilt: a check has failed, and the driver's state says nothing about later checks.
+	spoilt bool
 	// answers has what the driver answered to the first Prepare.
 	answers map[types.UID]dra.Answer
 }
@@ -103,7 +119,6 @@ func (b *bench) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx = klog.NewContext(ctx, klog.Logger{}) // what it would say is in the results
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { _ = drivers.Run(running) }) // its only end is that of its context
@@ -142,7 +157,12 @@ func Run(ctx context.Context, cfg Config) (report check.Report, err error) {
 	if cfg.OnResult == nil {
 		cfg.OnResult = func(check.Result) {}
 	}
-	b := &bench{cfg: cfg, health: make(chan []dra.DeviceHealth, 1), said: check.NewTranscript()}
+	checks, err := selected(cfg.Only)
+	if err != nil {
+		return report, err
+	}
+	ctx = klog.NewContext(ctx, klog.Logger{}) // what the agent's side would log is in the results
+	b := &bench{cfg: cfg, deaths: deaths{in: map[string]string{}}, health: make(chan []dra.DeviceHealth, 1), said: check.NewTranscript()}
 	report = check.Report{Kind: "DRA driver", Began: time.Now()}
 	defer func() { report.Transcript = b.said.Lines() }()
 	defer b.hangUp()
@@ -161,25 +181,34 @@ func Run(ctx context.Context, cfg Config) (report check.Report, err error) {
 			"device plugin", b.cfg.Socket, b.plugin.Type, registerapi.DRAPlugin)
 	}
 	report.Resource, report.Endpoint = b.plugin.Name, b.plugin.Endpoint
-	report.Results = b.performAll(ctx)
+	report.Resources = []string{b.plugin.Name}
+	report.Results = b.performAll(ctx, checks)
 	report.Seconds = time.Since(report.Began).Seconds()
 	return report, ctx.Err()
 }
 
 // performAll makes the checks of the table.
-func (b *bench) performAll(ctx context.Context) (out []check.Result) {
+func (b *bench) performAll(ctx context.Context, checks []entry) (out []check.Result) {
 	var bad []string
-	for _, c := range table() {
+	for _, c := range checks {
 		if ctx.Err() != nil {
 			break
 		}
 		began := time.Now()
 		r := c.Result
+		r.Resource = b.plugin.Name
 		r.Verdict, r.Happened = check.Skipped, c.hinder(b, bad)
+		if r.Happened == "" {
+			if err := b.ready(ctx); err != nil {
+				r.Happened = err.Error()
+			}
+		}
 		if r.Happened == "" {
 			b.said.Note("--- check " + r.Name)
 			r.Verdict, r.Happened = verdict(c.run(ctx, b))
+			b.untimely(ctx, c, &r)
 		}
+		b.spoilt = b.spoilt || r.Verdict == check.Failed
 		if r.Verdict == check.Failed {
 			bad = append(bad, r.Name)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,9 @@ func TestGoodDriver(t *testing.T) {
 		_, err = Find(t.Context(), filepath.Dir(c.Socket), "other.example.com")
 		if err == nil || !strings.Contains(err.Error(), "says that it is DRA driver other") {
 			t.Errorf("found another: %v", err)
+		}
+		if err == nil || !strings.Contains(err.Error(), "but there is "+gpu) {
+			t.Errorf("it does not say which there are: %v", err)
 		}
 	})
 	if len(bad) > 0 || report.Count(check.Passed) != len(table())-2 || report.Resource != gpu {
@@ -168,6 +172,33 @@ func TestWrongDrivers(t *testing.T) {
 		if len(bad) != 1 || bad[0] != want {
 			t.Errorf("failed %v, want %s", bad, want)
 		}
+	}
+}
+
+// Each group stands together, so that its heading comes once.
+func TestGroups(t *testing.T) {
+	var groups []string
+	for _, e := range table() {
+		if n := len(groups); n == 0 || groups[n-1] != e.Group {
+			if slices.Contains(groups, e.Group) {
+				t.Errorf("%s comes again with %s", e.Group, e.Name)
+			}
+			groups = append(groups, e.Group)
+		}
+	}
+}
+
+// Only makes the named checks and those that they need.
+func TestOnly(t *testing.T) {
+	report, bad := checked(t, dratest.Config{}, func(_ *dratest.Driver, c *Config) {
+		c.Only = []string{"cdi"}
+	})
+	var names []string
+	for _, r := range report.Results {
+		names = append(names, r.Name)
+	}
+	if want := []string{"registers", "prepares", "cdi"}; len(bad) > 0 || !slices.Equal(names, want) {
+		t.Errorf("made %q, want %q; failed %q", names, want, bad)
 	}
 }
 

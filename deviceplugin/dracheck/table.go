@@ -19,6 +19,17 @@ func table() []entry {
 		healthChecks(), endChecks())
 }
 
+// selected returns the checks that are wanted, by their names or groups, and those that they need.
+func selected(wanted []string) ([]entry, error) {
+	all := table()
+	var parts []check.Part
+	for _, e := range all {
+		parts = append(parts, check.Part{Group: e.Group, Name: e.Name, Needs: e.needs})
+	}
+	names, err := check.Select(parts, wanted)
+	return slices.DeleteFunc(all, func(e entry) bool { return !names[e.Name] }), err
+}
+
 // Checks without which most others mean nothing.
 func registered() []string { return []string{"registers"} }
 func prepared(more ...string) []string {
@@ -36,7 +47,7 @@ func registrationChecks() []entry {
 			"each answers a call without claims",
 			"which of them is called depends on the node's version",
 			"list only services that you serve"), needs: registered(), run: checkVersions},
-		{Result: says("claims", "unknown-claim", "unprepared a claim that was never prepared",
+		{Result: says("prepare", "unknown-claim", "unprepared a claim that was never prepared",
 			"success", "the agent unprepares what it may have sent, also after a restart of either "+
 				"side: a pod whose claim cannot be unprepared never ends",
 			"answer with success for a claim that is not prepared"), needs: registered(), run: checkUnknown},
@@ -45,32 +56,32 @@ func registrationChecks() []entry {
 
 func prepareChecks() []entry {
 	return []entry{
-		{Result: says("claims", "prepares", "prepared the claims in one call",
+		{Result: says("prepare", "prepares", "prepared the claims in one call",
 			"an answer for each of them, without an error", "the pod does not start without it",
 			"answer for every claim of the call"), needs: registered(), claims: true, run: checkPrepares},
-		{Result: says("claims", "prepares-again", "prepared the same claims again",
+		{Result: says("prepare", "prepares-again", "prepared the same claims again",
 			"the same answer", "the agent prepares again after each restart and each lost answer",
 			"keep what was prepared by the claim's UID, and answer from it"),
 			needs: prepared(), claims: true, run: checkAgain},
-		{Result: says("claims", "prepares-at-once", "prepared the same claims in eight calls at once",
+		{Result: says("prepare", "prepares-at-once", "prepared the same claims in eight calls at once",
 			"the same answer, each time", "pods that share a claim start at the same time",
 			"hold a lock for each claim while it is prepared"),
 			needs: prepared("prepares-again"), claims: true, run: checkAtOnce},
-		{Result: says("claims", "cancelled", "cancelled calls, and prepared the claims again",
+		{Result: says("prepare", "cancelled", "cancelled calls, and prepared the claims again",
 			"the same answer", "calls are cancelled when the agent ends",
 			"leave nothing behind that another call trips over when the call's context ends"),
 			needs:  prepared("prepares-again", "prepares-at-once"),
 			claims: true, run: checkCancelled},
-		{Result: says("claims", "agent-restarts", "connected anew and prepared the claims again",
+		{Result: says("prepare", "agent-restarts", "connected anew and prepared the claims again",
 			"the same answer", "the agent is updated while pods run",
 			"bind nothing to the connection"),
 			needs:  prepared("prepares-again", "prepares-at-once", "cancelled"),
 			claims: true, run: checkAgentRestarts},
-		{Result: says("claims", "cdi", "looked for the answers' CDI devices in the node's CDI files",
+		{Result: says("prepare", "cdi", "looked for the answers' CDI devices in the node's CDI files",
 			"each is there", "the runtime refuses a container with an unknown CDI device",
 			"write the CDI file before you answer, under the name that you answer"),
 			needs: prepared(), claims: true, run: checkCDI},
-		{Result: says("claims", "slices", "looked for the devices of the answers in the ResourceSlices",
+		{Result: says("prepare", "slices", "looked for the devices of the answers in the ResourceSlices",
 			"each is there", "schedulers and monitoring find a device by driver, pool and name",
 			"answer with the names of the ResourceSlice"), needs: prepared(), claims: true, run: checkSlices},
 	}
@@ -78,14 +89,14 @@ func prepareChecks() []entry {
 
 func unprepareChecks() []entry {
 	return []entry{
-		{Result: says("claims", "unprepares", "unprepared the claims in one call", "success for each",
+		{Result: says("unprepare", "unprepares", "unprepared the claims in one call", "success for each",
 			"a pod whose claim cannot be unprepared never ends", "answer for every claim of the call"),
 			needs: prepared(), claims: true, run: checkUnprepares},
-		{Result: says("claims", "unprepares-again", "unprepared the claims again", "success",
+		{Result: says("unprepare", "unprepares-again", "unprepared the claims again", "success",
 			"the agent repeats a call whose answer was lost",
 			"answer with success for a claim that is not prepared"),
 			needs: prepared("unprepares", "unknown-claim"), claims: true, run: checkUnprepares},
-		{Result: says("claims", "prepares-anew", "prepared the claims once more, and unprepared them",
+		{Result: says("unprepare", "prepares-anew", "prepared the claims once more, and unprepared them",
 			"success", "a claim is used by one pod after the other",
 			"forget a claim when it is unprepared"),
 			needs: prepared("unprepares"), claims: true, run: checkAnew},
@@ -103,7 +114,7 @@ func healthChecks() []entry {
 
 func restartChecks() []entry {
 	return []entry{
-		{Result: says("restarts", "driver-restarts",
+		{Result: says("restart", "driver-restarts",
 			"killed the driver, started it, and prepared the claims again", "the same answer",
 			"a driver is updated, and crashes, while pods have its devices",
 			"keep what is prepared on disk, or derive it from the claim"),
@@ -113,7 +124,7 @@ func restartChecks() []entry {
 
 func endChecks() []entry {
 	return []entry{
-		{Result: says("restarts", "stops", "asked the driver to end (SIGTERM)",
+		{Result: says("end", "stops", "asked the driver to end (SIGTERM)",
 			"it ends, and its socket in plugins_registry is gone",
 			"the agent takes a driver whose socket stays for one that will be back, and an update of "+
 				"one that does not end waits for its grace period",

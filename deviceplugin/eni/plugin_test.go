@@ -50,6 +50,7 @@ func TestCheckInterfaces(t *testing.T) {
 			Up: true}})
 	report := check.Test(t, check.Config{
 		Patience: time.Minute, Resource: resource, Nodes: topology.NewNodeSet(0, 1),
+		CDI: []string{"{dir}/cdi"},
 		Run: func(ctx context.Context, dirs check.Dirs) error {
 			return Run(ctx, Config{
 				Interfaces: []Rule{{Resource: resource, Drivers: []string{"virtio_net"}},

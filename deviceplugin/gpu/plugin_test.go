@@ -100,7 +100,7 @@ func TestPlugin(t *testing.T) {
 				t.Fatal(err)
 			}
 			report := check.Test(t, check.Config{
-				Resource: c.resource, Nodes: host.NodeSet(),
+				Resource: c.resource, Nodes: host.NodeSet(), CDI: []string{set.CDI.Dir},
 				Run: func(ctx context.Context, dirs check.Dirs) error {
 					said := &lines{}
 					p, err := gpu.New(gpu.Config{Driver: r, Settings: set, Dir: dirs.Plugins,
