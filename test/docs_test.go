@@ -74,6 +74,12 @@ var documented = map[string]struct {
 		"--lever 'vanish=rm /tmp/widgets/b' --lever 'return=touch /tmp/widgets/b'": {},
 	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
 		"-o junit --out check.xml --transcript calls.txt --plugin-log widgets.log": {},
+	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
+		"--only allocation,prefer --strict": {},
+	"numalet plugin new widgets-plugin --resource vendor.com/widget":            {},
+	"numalet plugin new fpga-plugin --resource vendor.com/fpga":                 {},
+	"numalet driver new fpga-driver --driver fpga.vendor.com":                   {},
+	"numalet driver claim gpu.example.com --node node1 --kubeconfig admin.conf": {cluster: true},
 	"numalet plugin check --dra gpu.example.com --claim default/my-gpu/UID --slices slices.yaml " +
 		"--exec './my-driver --plugin-data {dir} --registry {registry}' --transcript calls.txt": {
 		cluster: true},

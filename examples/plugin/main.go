@@ -52,6 +52,10 @@ func run(ctx context.Context, dir, folder string) error {
 			return fmt.Errorf("watch %s: %w", path, err)
 		}
 	}
+	folder, err = filepath.Abs(folder) // runtimes take no relative path
+	if err != nil {
+		return err
+	}
 	p := &plugin{folder: folder, changed: make(chan struct{})}
 	for ctx.Err() == nil {
 		server, err := p.serve(filepath.Join(dir, endpoint)) // first serve,
