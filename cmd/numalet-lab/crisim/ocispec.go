@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
@@ -152,8 +153,34 @@ func checkStart(cfg *runtimeapi.ContainerConfig) error {
 				"container init: error mounting %q to rootfs at %q", m.GetHostPath(),
 				m.GetContainerPath()))
 		}
+		if filepath.Clean(m.GetContainerPath()) == "/" {
+			return startError("unable to start container process: error closing exec fds: open " +
+				"/proc/self/fd: no such file or directory")
+		}
+	}
+	for _, env := range cfg.GetEnvs() {
+		if wrong := envError(env.GetKey(), string(env.GetValue())); wrong != "" {
+			return startError("unable to start container process: error during container init: " +
+				"environment variable " + wrong)
+		}
 	}
 	return nil
+}
+
+// envError says in runc's words what is wrong with a variable; "": nothing. A name that has a "=" is
+// only cut there.
+func envError(name, value string) string {
+	whole := name + "=" + value
+	cut, rest, _ := strings.Cut(whole, "=")
+	switch {
+	case cut == "":
+		return fmt.Sprintf("name can't be empty: %q", whole)
+	case strings.ContainsRune(cut, 0):
+		return fmt.Sprintf("name can't contain null(\\x00): %q", whole)
+	case strings.ContainsRune(rest, 0):
+		return fmt.Sprintf("value can't contain null(\\x00): %q", whole)
+	}
+	return ""
 }
 
 func startError(why string) error {

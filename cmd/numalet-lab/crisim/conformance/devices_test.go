@@ -17,6 +17,11 @@ type asks struct {
 	devices []*runtimeapi.Device
 	mounts  []*runtimeapi.Mount
 	cdi     string
+	env     *runtimeapi.KeyValue
+}
+
+func variable(name, value string) asks {
+	return asks{env: &runtimeapi.KeyValue{Key: name, Value: []byte(value)}}
 }
 
 func device(host, container, permissions string) asks {
@@ -82,6 +87,10 @@ func wrongDevices(t *testing.T, s *suite) {
 		{"an image and a path", asks{mounts: []*runtimeapi.Mount{{ContainerPath: "/x",
 			HostPath: dir, Readonly: true, Image: &runtimeapi.ImageSpec{Image: s.ref}}}},
 			imageRefused},
+		{"a mount on the root", mount(dir, "/"), "start: open /proc/self/fd"},
+		{"a variable whose name has a value", variable("A=B", "c"), ""},
+		{"a variable without a name", variable("", "c"), "start: name can't be empty"},
+		{"a NUL in a variable", variable("A", "b\x00c"), "start: value can't contain null"},
 		{"a mount to nowhere", mount(dir, ""), "start: runc create failed"},
 	} {
 		if got := p.outcome(fmt.Sprint("c", i), tc.asks); got != tc.want &&
@@ -120,6 +129,9 @@ func (p *pod) outcome(name string, a asks) string {
 	config.Devices, config.Mounts = a.devices, a.mounts
 	if a.cdi != "" {
 		config.CDIDevices = []*runtimeapi.CDIDevice{{Name: a.cdi}}
+	}
+	if a.env != nil {
+		config.Envs = append(config.Envs, a.env)
 	}
 	run := p.client.Runtime()
 	id, err := run.CreateContainer(ctx, p.id, config, p.config)
