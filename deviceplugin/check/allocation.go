@@ -145,14 +145,15 @@ func said(err error) string {
 
 // checkAllocate calls Allocate as for a pod, through the device manager.
 func checkAllocate(ctx context.Context, b *bench) outcome {
-	began := time.Now()
-	_, err := b.manager.Allocate(ctx, b.heard.resource, b.healthy()[:1])
+	began, ids := time.Now(), b.healthy()[:1]
+	_, err := b.manager.Allocate(ctx, b.heard.resource, ids)
 	took := time.Since(began)
 	switch {
 	case err != nil:
-		return failed("%s", oneline.Of(err.Error()))
+		return failed("for %s: %s", ids[0], oneline.Of(err.Error()))
 	case took > slow:
-		return warned("the answer came after %.1f s; the pod waits so long", took.Seconds())
+		return warned("the answer for %s came after %.1f s; the pod waits so long", ids[0],
+			took.Seconds())
 	}
 	return passed("the answer came after %d ms", took.Milliseconds())
 }
@@ -217,14 +218,14 @@ func checkAllocateAgain(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
 	first, err := b.plugin().allocate(ctx, ids)
 	if err != nil {
-		return failed("the second time: %s", said(err))
+		return failed("for %s, the second time: %s", ids[0], said(err))
 	}
 	second, err := b.plugin().allocate(ctx, ids)
 	if err != nil {
-		return failed("the third time: %s", said(err))
+		return failed("for %s, the third time: %s", ids[0], said(err))
 	}
 	if !sameAnswer(first, second) {
-		return warned("it answered first {%s}, then {%s}", oneline.Cut(first.String(), 256),
+		return warned("for %s it answered first {%s}, then {%s}", ids[0], oneline.Cut(first.String(), 256),
 			oneline.Cut(second.String(), 256))
 	}
 	return passed("it was")
@@ -251,8 +252,8 @@ func checkOdd(odd func(ids []string) []string, answered Verdict) func(
 			return failed("no answer came in %s", b.cfg.Patience)
 		}
 		if _, err := b.plugin().allocate(ctx, ids[:1]); err != nil {
-			return failed("it said (%s) to that, and to the one after: %s", said(refused),
-				said(err))
+			return failed("it said (%s) to that, and to the one after, for %s: %s", said(refused),
+				ids[0], said(err))
 		}
 		if refused == nil {
 			return outcome{verdict: answered, happened: "it answered as if nothing were wrong"}
@@ -269,7 +270,7 @@ func checkCancelled(ctx context.Context, b *bench) outcome {
 		cancel()
 	}
 	if _, err := b.plugin().allocate(ctx, ids); err != nil {
-		return failed("%s", said(err))
+		return failed("for %s: %s", ids[0], said(err))
 	}
 	return passed("it came")
 }

@@ -71,7 +71,7 @@ func checkReleased(ctx context.Context, b *bench) outcome {
 			"does not tell the plugin of released devices", took.Seconds(), deadline)
 	}
 	if _, err := b.plugin().allocate(ctx, ids); err != nil {
-		return failed("to Allocate: %s", said(err))
+		return failed("to Allocate of %s: %s", ids[0], said(err))
 	}
 	for _, one := range []struct {
 		when string
@@ -81,11 +81,11 @@ func checkReleased(ctx context.Context, b *bench) outcome {
 		{"of a device that it does not list", []string{neverListed}},
 	} {
 		if err := b.plugin().release(ctx, one.ids...); err != nil {
-			return failed("%s: %s", one.when, said(err))
+			return failed("%s, of %s: %s", one.when, one.ids[0], said(err))
 		}
 	}
 	if _, err := b.plugin().allocate(ctx, ids); err != nil {
-		return failed("to Allocate after it: %s", said(err))
+		return failed("to Allocate of %s after it: %s", ids[0], said(err))
 	}
 	return passed("it was told three times")
 }

@@ -151,7 +151,7 @@ func checkPreferAgain(ctx context.Context, b *bench) outcome {
 		slices.Sort(first)
 		slices.Sort(again)
 		if !slices.Equal(first, again) {
-			return warned("first it said %s, then %s", devicemanager.Few(first),
+			return warned("of %s first it said %s, then %s", devicemanager.Few(ids), devicemanager.Few(first),
 				devicemanager.Few(again))
 		}
 	}

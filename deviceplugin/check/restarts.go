@@ -141,7 +141,7 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 		_, err = b.allocateBack(ctx, ids)
 	}
 	if err != nil {
-		return failed("%v", err)
+		return failed("for %s: %v", ids[0], err)
 	}
 	return passed("it did")
 }

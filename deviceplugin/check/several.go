@@ -94,11 +94,11 @@ func checkSeveral(ctx context.Context, b *bench) outcome {
 	}
 	both, err := b.plugin().allocate(ctx, ids)
 	if err != nil {
-		return failed("%s", said(err))
+		return failed("for %s: %s", devicemanager.Few(ids), said(err))
 	}
 	for _, a := range both.GetContainerResponses() {
 		if flaws := devicemanager.AnswerFlaws(a); len(flaws) > 0 {
-			return failed("%s", oneline.Of(strings.Join(flaws, "; ")))
+			return failed("for %s: %s", devicemanager.Few(ids), oneline.Of(strings.Join(flaws, "; ")))
 		}
 	}
 	if !tells {
@@ -120,11 +120,11 @@ func checkTwoContainers(ctx context.Context, b *bench) outcome {
 	}
 	resp, err := b.plugin().allocate(ctx, ids[:1], ids[1:])
 	if err != nil {
-		return failed("%s", said(err))
+		return failed("for %s and %s: %s", ids[0], ids[1], said(err))
 	}
 	all := resp.GetContainerResponses()
 	if len(all) != len(ids) {
-		return failed("it answered for %d", len(all))
+		return failed("asked for %s and %s it answered for %d", ids[0], ids[1], len(all))
 	}
 	for i, a := range all {
 		one := &v1beta1.AllocateResponse{ContainerResponses: all[i : i+1]}

@@ -31,11 +31,11 @@ func checkPreStart(times int) func(context.Context, *bench) outcome {
 		}
 		ids := b.healthy()[:1]
 		if _, err := b.manager.Allocate(ctx, b.heard.resource, ids); err != nil {
-			return failed("%v", err)
+			return failed("for %s: %v", ids[0], err)
 		}
 		for range times {
 			if err := b.manager.PreStart(ctx, b.heard.resource, ids); err != nil {
-				return failed("%v", err)
+				return failed("for %s: %v", ids[0], err)
 			}
 		}
 		return passed("it answered")

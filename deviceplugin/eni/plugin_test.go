@@ -48,15 +48,18 @@ func TestCheckInterfaces(t *testing.T) {
 	host.links = append(host.links, Link{Index: 20, Kind: "dummy", Carrier: true,
 		State: State{Name: "fake0", MAC: "02:00:00:00:01:00",
 			Up: true}})
+	specs := t.TempDir()
 	report := check.Test(t, check.Config{
 		Patience: time.Minute, Resource: resource, Nodes: topology.NewNodeSet(0, 1),
-		CDI: []string{"{dir}/cdi"},
+		CDI: []string{specs},
 		Run: func(ctx context.Context, dirs check.Dirs) error {
+			where := places(t, dirs.Plugins, sys)
+			where.CDI = specs
 			return Run(ctx, Config{
 				Interfaces: []Rule{{Resource: resource, Drivers: []string{"virtio_net"}},
 					{Resource: resource, Names: []string{"fake*", "veth*"}}},
 				Move:   ByRuntime,
-				Places: places(t, dirs.Plugins, sys), Log: log.New(io.Discard, "", 0),
+				Places: where, Log: log.New(io.Discard, "", 0),
 				Kernel: host, Mover: host,
 			})
 		},

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -216,6 +217,37 @@ func TestRefuses(t *testing.T) {
 		}
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s: something was written", tc.want)
+		}
+	}
+}
+
+var rewrite = flag.Bool("rewrite", false, "write examples/driver anew")
+
+// examples/driver is what "numalet driver new widgets-driver" writes, as a part of this module.
+func TestSampleDriver(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "widgets-driver")
+	cfg := config(Driver)
+	cfg.Name = "widgets-driver"
+	paths, err := Write(dir, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if filepath.Ext(path) != ".go" {
+			continue
+		}
+		want, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sample := filepath.Join("../../examples/driver", path)
+		if *rewrite {
+			if err := os.WriteFile(sample, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(sample); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s differs from the template (%v): go test -rewrite writes it anew", sample, err)
 		}
 	}
 }
