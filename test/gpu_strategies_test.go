@@ -222,7 +222,7 @@ func TestPluginCheckOfGPUPlugin(t *testing.T) {
 		"--device-list-strategy=envvar,volume-mounts,cdi-annotations,cdi-cri --cdi-driver-files=false " +
 		"--cdi-dir=" + dir} {
 		out, err := exec.CommandContext(t.Context(), binary, "plugin", "check",
-			"--topology-from=fixture:dgx-h100", "--exec",
+			"--topology-from=fixture:dgx-h100", "--cdi-dir="+dir, "--exec",
 			plugin+" --kubelet-socket={dir}/kubelet.sock "+args).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), " 0 failed, 0 with warnings") {
 			t.Errorf("%s: %v\n%s", args, err, out)

@@ -7,8 +7,10 @@
 // the bench and says what happened. The bench holds the plugin, the device manager that serves it,
 // and a recorder of every message between them.
 //
-//	Run: begin -> registration -> list -> allocation -> preference -> start -> changes
-//	                                              -> agent restarts -> scale -> the plugin's end
+//	Run: begin -> registration -> list -> allocation -> preference -> start -> lifecycle
+//	                                   -> changes -> agent restarts -> scale -> the plugin's end
+//
+// A plugin that registers several resources goes through that once for each, in a new process.
 //
 // Checks run in the order of the table. A check is skipped if the failure of another one makes it
 // meaningless: a list with a duplicate id says nothing about preferences. So a plugin with one
