@@ -42,7 +42,7 @@ func again(ctx context.Context, paths []string, out io.Writer, run func() (bool,
 		if err != nil {
 			_, _ = fmt.Fprintln(out, "numalet:", err)
 		}
-		if !changed(ctx, watcher, watched) {
+		if !changed(ctx, watcher, watched, out) {
 			return good, err
 		}
 	}
@@ -69,7 +69,7 @@ func watch(watcher *fsnotify.Watcher, paths []string) (watched []string, err err
 }
 
 // changed waits until one of the paths has changed and rests; false: ctx is done.
-func changed(ctx context.Context, watcher *fsnotify.Watcher, watched []string) bool {
+func changed(ctx context.Context, watcher *fsnotify.Watcher, watched []string, out io.Writer) bool {
 	var rests <-chan time.Time // nil: nothing has changed
 	for {
 		select {
@@ -79,7 +79,8 @@ func changed(ctx context.Context, watcher *fsnotify.Watcher, watched []string) b
 				slices.Contains(watched, filepath.Dir(path))) {
 				rests = await.At(time.Now().Add(settles))
 			}
-		case <-watcher.Errors: // events were lost: check
+		case err := <-watcher.Errors: // events may be lost
+			_, _ = fmt.Fprintln(out, "numalet: --watch:", err)
 			rests = await.At(time.Now().Add(settles))
 		case <-rests:
 			return true
