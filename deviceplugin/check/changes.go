@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,7 +67,7 @@ func scaleChecks() []check {
 // pull pulls a lever and waits for a condition. still says what is wrong while it does not hold.
 func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool, still func() string) (
 	bool, outcome) {
-	before := b.heard.lists()
+	before, elsewhere := b.heard.lists(), b.elsewhere()
 	b.heard.rec.Note("--- lever " + string(lever))
 	hurry, cancel := context.WithTimeout(ctx, max(b.cfg.Patience, time.Second))
 	defer cancel()
@@ -74,6 +75,9 @@ func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool, still 
 		return false, skipped("the lever %s did not work: %v", lever, err)
 	}
 	if !b.until(ctx, func() bool { return holds() || b.ended() }) || b.ended() {
+		if other := changedOf(elsewhere, b.elsewhere()); other != "" && !b.ended() {
+			return false, skipped("the lever %s changed devices of %s", lever, other)
+		}
 		switch n := b.heard.lists() - before; n {
 		case 0:
 			return false, failed("no list came in %s, and %s", b.cfg.Patience, still())
@@ -84,6 +88,31 @@ func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool, still 
 		}
 	}
 	return true, outcome{}
+}
+
+// elsewhere returns the devices of the plugin's other resources.
+func (b *bench) elsewhere() map[string][]*devicemanager.Device {
+	out := map[string][]*devicemanager.Device{}
+	if b.manager == nil {
+		return out
+	}
+	for name, r := range b.manager.Inventory().Resources {
+		if name != b.heard.resource {
+			out[name] = r.Devices
+		}
+	}
+	return out
+}
+
+// changedOf returns the first resource whose devices have changed; "": none has.
+func changedOf(before, after map[string][]*devicemanager.Device) string {
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if !slices.EqualFunc(before[name], after[name],
+			func(x, y *devicemanager.Device) bool { return *x == *y }) {
+			return name
+		}
+	}
+	return ""
 }
 
 // unchanged says that no device changed that was healthy before.

@@ -113,6 +113,38 @@ func TestEveryResource(t *testing.T) {
 	}
 }
 
+// A lever that changes devices of another resource says nothing about this one.
+func TestLeverOfAnotherResource(t *testing.T) {
+	t.Parallel()
+	p, other := good(), good()
+	other.socket = "nic.sock"
+	other.request = func(_ string, r *v1beta1.RegisterRequest) { r.ResourceName = "example.com/nic" }
+	levers := p.levers()
+	delete(levers, Multiply)
+	report, err := Run(t.Context(), Config{
+		Levers: levers, Patience: 3 * time.Second, Only: []string{"changes"}, watch: time.Second,
+		Run: func(ctx context.Context, dirs Dirs) error {
+			var group errgroup.Group
+			group.Go(func() error { return p.run(ctx, dirs) })
+			group.Go(func() error { return other.run(ctx, dirs) })
+			return group.Wait()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]Result{}
+	for _, r := range report.Results {
+		if r.Name == "unhealthy" {
+			got[r.Resource] = r
+		}
+	}
+	if !report.Good() || got[gpu].Verdict != Passed || got["example.com/nic"].Verdict != Skipped ||
+		got["example.com/nic"].Happened != "the lever sicken changed devices of example.com/gpu" {
+		t.Errorf("%s: %+v", report.Summary(), got)
+	}
+}
+
 // Only makes the checks of the names, and those that they need.
 func TestOnly(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/test/scratch"
@@ -114,7 +115,7 @@ func command(t *testing.T, act string) string {
 
 // Plugins in processes can crash, hang and leave things behind.
 func TestProcesses(t *testing.T) {
-	for act, tc := range map[string]struct {
+	all := map[string]struct {
 		failed, warned, says string
 		patience             time.Duration
 	}{
@@ -129,15 +130,26 @@ func TestProcesses(t *testing.T) {
 		"renames": {failed: "ids-stay", says: "it listed gpu-0-"},
 		"leaves":  {warned: "socket-gone", says: "p.sock"},
 		"fails":   {warned: "stops", says: "exit status 3"},
-	} {
+	}
+	var mu sync.Mutex // guards reports
+	reports := map[string]Report{}
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for act, tc := range all {
+		group.Go(func() error {
+			report, err := Run(t.Context(), Config{Command: command(t, act), Patience: tc.patience})
+			mu.Lock()
+			defer mu.Unlock()
+			reports[act] = report
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for act, tc := range all {
 		t.Run(act, func(t *testing.T) {
-			t.Parallel()
-			report, err := Run(t.Context(), Config{
-				Command: command(t, act), Patience: tc.patience,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := reports[act]
 			if tc.failed != "" {
 				wantFailed(t, report, tc.failed, tc.says)
 			} else if names := namesOf(report, Failed); len(names) > 0 {
