@@ -126,6 +126,7 @@ type Manager struct {
 	acted, again, removed time.Time
 	refresh               refresh
 	blind                 complaint.Complaint[string]
+	vain                  complaint.Complaint[Signal] // it is short, and there is no pod to evict
 
 	noted notes // of pods that others evict
 
@@ -188,6 +189,9 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 	}
 	v := m.judge(readings, now)
 	m.arm(ctx, readings)
+	if v.relieve == nil {
+		m.vain.Changes("")
+	}
 	switch {
 	case m.state.ending():
 		return next
@@ -298,10 +302,13 @@ func (m *Manager) relieve(ctx context.Context, s Measured, v verdict) bool {
 func (m *Manager) evict(ctx context.Context, s Measured, v verdict, l layout) bool {
 	order, _ := m.cfg.rank(s, v.relieve.Signal, v.need())
 	if len(order) == 0 {
-		klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
-			"signal", v.relieve.Signal, "available", v.reading.Available)
+		if m.vain.Begins(v.relieve.Signal) {
+			klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
+				"signal", v.relieve.Signal, "available", v.reading.Available)
+		}
 		return false
 	}
+	m.vain.Changes("")
 	victim := &order[0]
 	grace := leastGrace
 	if v.relieve.Soft {

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/internal/await"
@@ -306,6 +308,34 @@ func TestPressure(t *testing.T) {
 		look("[MemoryPressure]", false)
 		time.Sleep(time.Second)
 		look("[]", true)
+	})
+}
+
+// TestNoPodToEvict: that there is no pod to evict is logged once while that lasts, and again when the node
+// runs short anew.
+func TestNoPodToEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
+			EvictionHard: map[string]string{"memory.available": "100Mi"}})
+		var log strings.Builder
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+		w.runs("static 950 2000000000")
+		looks := func(want int) {
+			t.Helper()
+			for range 5 {
+				w.look(ctx)
+				time.Sleep(period)
+			}
+			if got := strings.Count(log.String(), "there is no pod to evict"); got != want {
+				t.Errorf("after %v it is logged %d times, want %d", time.Since(w.start), got, want)
+			}
+		}
+		looks(1)
+		w.uses["static"] = 100
+		time.Sleep(time.Hour)
+		looks(1)
+		w.uses["static"] = 950
+		looks(2)
 	})
 }
 
