@@ -358,7 +358,7 @@ func TestExecSync(t *testing.T) {
 		}
 	}
 	for command, want := range map[string]string{
-		"echo a; exit 7": "exited with 7", "ls": "exited with 127", "false": "exited with 1",
+		"echo a; exit 7": "exited with 7", "nvidia-smi": "exited with 127", "false": "exited with 1",
 	} {
 		_, _, err := r.run.ExecSync(r.ctx, id, []string{"sh", "-c", command}, time.Minute)
 		if err == nil || !strings.Contains(err.Error(), want) {

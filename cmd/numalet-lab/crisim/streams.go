@@ -9,8 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,8 +18,6 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
-
-	"github.com/numalet/numalet/internal/await"
 )
 
 // streams serves exec, attach and port forwarding to clients, on a loopback port.
@@ -82,13 +78,17 @@ func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncR
 	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
 		return nil, err
 	}
+	c, err := r.store.containerByID(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
 	if limit := req.GetTimeout(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(limit)*time.Second)
 		defer cancel()
 	}
 	var out, errs bytes.Buffer
-	p := process{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
+	p := process{ctx: ctx, inside: insideOf(c), stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
 	code := p.run(req.GetCmd())
 	if ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
@@ -114,18 +114,32 @@ func checkRuns(s *store, id string) error {
 type streamer struct{ store *store }
 
 // Exec runs one of the commands that process knows.
-func (s *streamer) Exec(ctx context.Context, _ string, cmd []string, in io.Reader,
+func (s *streamer) Exec(ctx context.Context, id string, cmd []string, in io.Reader,
 	out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
-	p := process{ctx: ctx, stdin: in, stdout: out, stderr: errs, resize: resize}
+	c, err := s.store.containerByID(id)
+	if err != nil {
+		return err
+	}
+	p := process{ctx: ctx, inside: insideOf(c), stdin: in, stdout: out, stderr: errs, resize: resize}
 	if tty {
 		p.stderr = out
 	}
-	if code := p.run(cmd); code != 0 {
-		return &utilexec.CodeExitError{
-			Err: fmt.Errorf("command terminated with exit code %d", code), Code: code,
+	if len(cmd) == 1 && isShell(cmd[0]) && in != nil {
+		if code := p.shell(c.config.GetMetadata().GetName(), tty); code != 0 {
+			return exited(code)
 		}
+		return nil
+	}
+	if code := p.run(cmd); code != 0 {
+		return exited(code)
 	}
 	return nil
+}
+
+func exited(code int) error {
+	return &utilexec.CodeExitError{
+		Err: fmt.Errorf("command terminated with exit code %d", code), Code: code,
+	}
 }
 
 // Attach echoes its input until the client or the container ends.
@@ -162,72 +176,4 @@ func (s *streamer) PortForward(_ context.Context, _ string, port int32,
 	}
 	_, err := io.Copy(stream, stream)
 	return err
-}
-
-// process is a running command.
-type process struct {
-	ctx            context.Context
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	resize         <-chan remotecommand.TerminalSize
-}
-
-// run understands echo, cat, sleep, size (which prints the terminal's size as it changes), false,
-// true, exit, and sh -c with a list of these. It returns the exit code.
-func (p *process) run(words []string) int {
-	code := 0
-	for _, st := range statements(words) {
-		var last bool
-		if code, last = p.statement(st); last || p.ctx.Err() != nil {
-			break
-		}
-	}
-	return code
-}
-
-func (p *process) statement(words []string) (code int, last bool) {
-	if len(words) == 0 {
-		return 0, false
-	}
-	out := p.stdout
-	if n := len(words); words[n-1] == ">&2" {
-		words, out = words[:n-1], p.stderr
-	}
-	switch path.Base(words[0]) {
-	case "true":
-	case "false":
-		return 1, false
-	case "echo":
-		p.say(out, strings.Join(words[1:], " ")+"\n")
-	case "cat":
-		if p.stdin != nil && out != nil {
-			_, _ = io.Copy(out, p.stdin) // an error means that the client has gone
-		}
-	case "size":
-		for size := range p.resize {
-			p.say(out, fmt.Sprintf("%dx%d\n", size.Width, size.Height))
-		}
-	case "sleep":
-		d, err := time.ParseDuration(words[len(words)-1] + "s")
-		if err != nil {
-			return 1, false
-		}
-		await.For(p.ctx, d)
-	case "exit":
-		n, err := strconv.ParseUint(words[len(words)-1], 10, 8)
-		if err != nil {
-			return 2, true
-		}
-		return int(n), true
-	default:
-		p.say(p.stderr, words[0]+": not found\n")
-		return 127, true
-	}
-	return 0, false
-}
-
-func (p *process) say(to io.Writer, text string) {
-	if to != nil {
-		_, _ = io.WriteString(to, text)
-	}
 }
