@@ -29,7 +29,7 @@ spec:
 func TestKubectlTop(t *testing.T) {
 	c := rig.Start(t)
 	c.Metrics()
-	n := c.Join(harness.New(t), "localhost") // where metrics-server finds it
+	n := c.Join(harness.New(t), "measured")
 	n.Start()
 	c.AwaitReady(n.Name)
 	web := controller("Deployment", "apps/v1", "web", "  replicas: 3\n")
@@ -40,7 +40,7 @@ func TestKubectlTop(t *testing.T) {
 	harness.Eventually(t, "kubectl top pod has pods", func() error {
 		return podUse(c.Run("top", "pod", "--no-headers"))
 	})
-	use := regexp.MustCompile(`^localhost +[1-9]\d*m +\d+% +[1-9]\d*Mi +\d+%\s*$`)
+	use := regexp.MustCompile(`^measured +[1-9]\d*m +\d+% +[1-9]\d*Mi +\d+%\s*$`)
 	if text := c.MustRun("top", "node", n.Name, "--no-headers"); !use.MatchString(text) {
 		t.Errorf("kubectl top node prints %q", text)
 	}

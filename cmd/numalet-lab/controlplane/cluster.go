@@ -30,12 +30,13 @@ type Cluster struct {
 	config  Config
 	ports   ports
 	tunnel  *tunnel
+	proxy   *tunnel // metrics-server's; nil: it does not run
 	servers []*child.Server
 }
 
 // Start starts the servers and returns when pods can be created. ctx covers the start only.
 func Start(ctx context.Context, config Config) (c *Cluster, err error) {
-	if err := config.check(); err != nil {
+	if err := config.Check(); err != nil {
 		return nil, err
 	}
 	c = &Cluster{config: config}
@@ -71,7 +72,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.port, err = c.ports.hold(); err != nil {
 		return err
 	}
-	if c.tunnel, err = openTunnel(c.config.path(tunnelSocket)); err != nil {
+	if c.tunnel, err = openTunnel("unix", c.config.path(tunnelSocket)); err != nil {
 		return err
 	}
 	if err := c.writeCertificates(); err != nil {
@@ -159,9 +160,11 @@ func (c *Cluster) Stop() {
 		s.Stop()
 	}
 	c.servers = nil
-	if c.tunnel != nil {
-		c.tunnel.stop()
-		c.tunnel = nil
+	for _, t := range []**tunnel{&c.tunnel, &c.proxy} {
+		if *t != nil {
+			(*t).stop()
+			*t = nil
+		}
 	}
 	c.ports.release()
 }

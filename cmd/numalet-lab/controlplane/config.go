@@ -53,8 +53,8 @@ func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }
 // program returns the path of a server's binary.
 func (c Config) program(name string) string { return filepath.Join(c.Binaries, name) }
 
-// check reports missing binaries.
-func (c Config) check() error {
+// Check reports missing binaries.
+func (c Config) Check() error {
 	var missing []string
 	for _, name := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl",

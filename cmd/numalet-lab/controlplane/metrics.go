@@ -21,13 +21,15 @@ const metricsServer = "metrics-server"
 var metricsObjects string
 
 // AddMetrics starts metrics-server, which provides resource usage to kubectl top and autoscalers,
-// and returns when it answers through the API server. It asks nodes itself, at their host names and
-// not through the tunnel: it only reaches nodes whose names are localhost or loopback addresses.
+// and returns when it answers through the API server. It reaches nodes as the API server does.
 func (c *Cluster) AddMetrics(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	port, err := c.ports.hold()
 	if err != nil {
+		return err
+	}
+	if c.proxy, err = openTunnel("tcp", "127.0.0.1:0"); err != nil {
 		return err
 	}
 	if err := c.certifyMetrics(); err != nil {
@@ -47,7 +49,7 @@ func (c *Cluster) AddMetrics(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := c.launch(c.config.metricsServer(port)); err != nil {
+	if err := c.launch(c.config.metricsServer(port, c.proxy.listener.Addr().String())); err != nil {
 		return err
 	}
 	return c.awaitPath(ctx, "metrics-server answers", "/apis/metrics.k8s.io/v1beta1/nodes")
@@ -64,18 +66,22 @@ func (c *Cluster) certifyMetrics() error {
 		c.Kubeconfig(c.config.path(metricsFile+".conf"), metricsServer))
 }
 
-func (c Config) metricsServer(port int) *child.Server {
+// metricsServer returns the program, which asks nodes through the proxy, and the API server, on loopback,
+// without it.
+func (c Config) metricsServer(port int, proxy string) *child.Server {
 	kubeconfig := c.path(metricsFile + ".conf")
-	return c.process(metricsServer,
+	out := c.process(metricsServer,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
 		"--tls-cert-file="+c.path(metricsFile+".crt"),
 		"--tls-private-key-file="+c.path(metricsFile+".key"),
 		"--kubelet-certificate-authority="+c.path(authorityFile),
-		"--kubelet-preferred-address-types=Hostname", "--kubelet-use-node-status-port",
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
 		"--metric-resolution=10s", // the minimum
 		"--kubelet-request-timeout=5s")
+	out.Env = []string{"HTTPS_PROXY=http://" + proxy, "NO_PROXY="}
+	return out
 }
 
 // registerMetrics creates the objects that register metrics-server with the API server and give it

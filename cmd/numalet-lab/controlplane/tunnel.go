@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// tunnel connects the API server to its nodes (its egress selector): an HTTP proxy for CONNECT on a
-// unix socket. Nodes on this machine register with one of its addresses, since a loopback address
+// tunnel connects the API server to its nodes (its egress selector), and metrics-server: an HTTP proxy
+// for CONNECT, on a unix socket or a port of loopback. Nodes on this machine register with one of its addresses, since a loopback address
 // is refused, but listen on loopback, where the tunnel connects.
 type tunnel struct {
 	listener net.Listener
@@ -25,10 +25,10 @@ type tunnel struct {
 // greeting bounds the time until the API server names the target.
 const greeting = time.Minute
 
-// openTunnel listens on the socket until stop.
-func openTunnel(socket string) (t *tunnel, err error) {
+// openTunnel listens on the address until stop.
+func openTunnel(network, address string) (t *tunnel, err error) {
 	t = &tunnel{}
-	if t.listener, err = net.Listen("unix", socket); err != nil {
+	if t.listener, err = net.Listen(network, address); err != nil {
 		return nil, err
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())

@@ -17,7 +17,7 @@ import (
 // the other, and the client gets errors.
 func TestTunnel(t *testing.T) {
 	socket := filepath.Join(scratch.Dir(t), "tunnel.sock")
-	tunnel, err := openTunnel(socket)
+	tunnel, err := openTunnel("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestNoServers(t *testing.T) {
 // TestTunnelStops: stop ends connections in use.
 func TestTunnelStops(t *testing.T) {
 	socket := filepath.Join(scratch.Dir(t), "tunnel.sock")
-	tunnel, err := openTunnel(socket)
+	tunnel, err := openTunnel("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}

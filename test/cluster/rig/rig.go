@@ -130,7 +130,7 @@ func own(t testing.TB, cfg controlplane.Config) Cluster {
 // Another returns the cluster with another namespace.
 func (c Cluster) Another() Cluster { return as(c.t, c.Cluster, c.binaries) }
 
-// Metrics starts metrics-server, if no test has. It finds nodes by the name localhost.
+// Metrics starts metrics-server, if no test has.
 func (c Cluster) Metrics() {
 	c.t.Helper()
 	shared.Lock()
