@@ -200,6 +200,9 @@ func (s Supply) String() string {
 		return label(s.Resource) + ": none, as its device plugin is not connected"
 	}
 	text := fmt.Sprintf("%s: %s", label(s.Resource), s.of(s.Free, s.Total))
+	if s.keptBack() {
+		text += "; systemReserved, kubeReserved and evictionHard (memory.available) keep all of it back"
+	}
 	if parts := s.places(); len(parts) > 0 {
 		text += " (" + strings.Join(parts, ", ") + ")"
 	}
@@ -223,8 +226,14 @@ func (s Supply) Brief() string {
 	if s.Away {
 		return s.Resource + " none"
 	}
+	if s.keptBack() {
+		return s.Resource + " 0 of 0 (evictionHard)"
+	}
 	return s.Resource + " " + s.of(s.Free, s.Total)
 }
+
+// keptBack reports whether the node has memory, as each has, and keeps all of it from pods.
+func (s Supply) keptBack() bool { return s.Resource == "memory" && s.Total == 0 }
 
 func (s Supply) of(free, total int) string {
 	return fmt.Sprintf("%s of %s", number(s.Resource, free), number(s.Resource, total))

@@ -31,3 +31,19 @@ func TestBlocking(t *testing.T) {
 		}
 	}
 }
+
+// Memory of which all is kept back says by what.
+func TestMemoryKeptBack(t *testing.T) {
+	s := Supply{Resource: "memory"}
+	const text = "memory: 0 of 0; systemReserved, kubeReserved and evictionHard (memory.available) keep all of it back"
+	if got := s.String(); got != text {
+		t.Errorf("%q, want %q", got, text)
+	}
+	if got := s.Brief(); got != "memory 0 of 0 (evictionHard)" {
+		t.Error(got)
+	}
+	s.Resource = "hugepages-2Mi" // a node may have none
+	if got := s.String(); got != "hugepages-2Mi: 0 of 0" {
+		t.Error(got)
+	}
+}
