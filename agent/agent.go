@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/complaint"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/part"
 	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology"
@@ -106,6 +107,11 @@ func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {
 		return nil, err
 	}
 	return append(s.Free(), a.placement.Routes().Supplies()...), nil
+}
+
+// Changes returns a channel that wakes its reader when pods, what they hold, or what plugins offer changes.
+func (a *Agent) Changes() <-chan struct{} {
+	return mailbox.Subscribe(a.pods.Changes(), a.placement.Store.Changes(), a.placement.Offered)
 }
 
 // Events returns the remembered events, the oldest first.

@@ -114,6 +114,7 @@ func newDrivers(ctx context.Context, n node.Node) (d Drivers, err error) {
 	d.Health = health.OpenDrivers(ctx, n.Settings.RootDir, d.Ill.Publish)
 	d.Drivers, err = dra.New(dra.Config{
 		Changed: d.Changed.Publish, Gone: d.Gone.Put, Health: d.Health.Hear, Registry: n.Registry,
+		Heard: n.Settings.Heard,
 	})
 	return d, err
 }
@@ -148,7 +149,7 @@ func (p *Placement) plugins(ctx context.Context) (*devicemanager.Plugins, error)
 			Resources: handover.KnownResources(p.Store.State(), DeviceDir(root))},
 		Cordons:   cordons,
 		Deadlines: settings.Deadlines, Graces: settings.Graces, Strict: settings.Strict,
-		Changed: p.Offered.Publish, Refused: p.refused,
+		Changed: p.Offered.Publish, Stats: p.Settings.Heard, Refused: p.refused,
 	})
 }
 

@@ -45,7 +45,8 @@ func NewStats(h *node.Host, pleg *lifecycle.PLEG, s *storage.Storage, m *localst
 // Meter returns what measures for evictions what the node and its pods use.
 func Meter(h *node.Host, s *stats.Collector, m *localstorage.Meter) func(*wake.Kernel) eviction.Meter {
 	return usage.Usage{Stats: s, Disks: m, Hardware: h.Hardware.Get, PodsGroup: h.PodsGroup(),
-		Limited: slices.Contains(h.Settings.Kubelet.EnforceNodeAllocatable, "pods")}.Meter
+		Limited: slices.Contains(h.Settings.Kubelet.EnforceNodeAllocatable, "pods"),
+		Played:  h.Settings.Played}.Meter
 }
 
 // PodsAPI returns what tells programs on the node of its pods; none if the gate is off.

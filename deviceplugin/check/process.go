@@ -86,6 +86,13 @@ func (p *Process) Kill() {
 	<-done
 }
 
+// Ended returns a channel that is closed when the plugin that was started last has ended; nil before.
+func (p *Process) Ended() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
 // running returns the running command and a channel that is closed at its end; nil if none runs.
 func (p *Process) running() (*exec.Cmd, <-chan struct{}) {
 	p.mu.Lock()

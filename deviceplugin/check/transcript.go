@@ -49,7 +49,8 @@ const mostLines = 20_000
 
 // Transcript has a line for each message. It is safe for concurrent use.
 type Transcript struct {
-	began time.Time
+	began  time.Time
+	follow func(Line) // takes the lines, which then are not kept; nil: they are
 
 	mu      sync.Mutex // guards the fields below
 	lines   []Line
@@ -58,6 +59,12 @@ type Transcript struct {
 
 // NewTranscript returns an empty transcript, whose time begins now.
 func NewTranscript() *Transcript { return &Transcript{began: time.Now()} }
+
+// NewFollowed returns a transcript that hands each line to follow, in order, and keeps none. follow
+// must not block.
+func NewFollowed(follow func(Line)) *Transcript {
+	return &Transcript{began: time.Now(), follow: follow}
+}
 
 // Lines returns the lines so far.
 func (t *Transcript) Lines() []Line {
@@ -75,6 +82,10 @@ func (t *Transcript) Lines() []Line {
 func (t *Transcript) Note(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.follow != nil {
+		t.follow(Line{time.Since(t.began), text})
+		return
+	}
 	if len(t.lines) >= mostLines {
 		t.dropped++
 		return

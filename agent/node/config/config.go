@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/component-base/metrics"
 	metricsfeatures "k8s.io/component-base/metrics/features"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -31,6 +33,16 @@ type Config struct {
 	// Gates knows every gate of the kubelet and of the logging library.
 	Gates featuregate.FeatureGate
 	given given
+	Around
+}
+
+// Around is what a program around the agent hears and changes, such as a playground. No flag sets it.
+type Around struct {
+	// Heard returns the handler of the messages to and from plugins and drivers at a socket; nil: none.
+	Heard func(socket string) stats.Handler
+	// Played changes what the node is measured to use, before it is compared with thresholds of evictions;
+	// nil: nothing does. It must not change what pointers lead to.
+	Played func(*statsapi.NodeStats)
 }
 
 // given holds what the files and the command line set.

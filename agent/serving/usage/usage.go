@@ -26,6 +26,8 @@ type Usage struct {
 	// PodsGroup is the cgroup of all pods; "": there is none. Limited: its memory has a limit.
 	PodsGroup string
 	Limited   bool
+	// Played changes what was measured of the node; nil: nothing does.
+	Played func(*statsapi.NodeStats)
 }
 
 // Meter measures for evictions; the kernel tells when memory is short.
@@ -46,20 +48,27 @@ func (u Usage) Meter(tells *wake.Kernel) eviction.Meter {
 // glance says what the node uses.
 func (u Usage) glance(context.Context) (statsapi.Summary, eviction.Host, error) {
 	summary, s, err := u.Stats.Kernel(false)
-	return summary, u.onHost(s), err
+	return u.played(summary), u.onHost(s), err
+}
+
+func (u Usage) played(s statsapi.Summary) statsapi.Summary {
+	if u.Played != nil {
+		u.Played(&s.Node)
+	}
+	return s
 }
 
 // measure says what the node and its pods use. Of disks only the runtime knows all.
 func (u Usage) measure(ctx context.Context, of eviction.Signal) (eviction.Measured, error) {
 	if u.PodsGroup != "" && !of.OnDisk() {
 		summary, s, _ := u.Stats.Kernel(true) // what could not be read is short of nothing
-		return eviction.Measured{Summary: summary, Host: u.onHost(s), At: s.At}, nil
+		return eviction.Measured{Summary: u.played(summary), Host: u.onHost(s), At: s.At}, nil
 	}
 	summary, s, err := u.Stats.Measure(ctx, of.OnDisk())
 	if err != nil {
 		return eviction.Measured{}, err
 	}
-	out := eviction.Measured{Summary: summary, Host: u.onHost(s), At: s.At}
+	out := eviction.Measured{Summary: u.played(summary), Host: u.onHost(s), At: s.At}
 	if of.OnDisk() {
 		out.Beyond = beyond(u.Disks.Beyond(ctx), s)
 	}
