@@ -17,6 +17,9 @@ import (
 )
 
 func main() {
+	if code, is := workload.Applet(os.Args[0], os.Args[1:]); is { // in a container, as /bin/ls
+		os.Exit(code)
+	}
 	cli.Run(newCommand(filepath.Base(os.Args[0]))) // the name is numalet's if that started us
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 )
 
 // Program is the path of the executable in an image.
@@ -69,7 +71,7 @@ func Image(executable, command string) (v1.Image, error) {
 func running(command string) v1.Config {
 	return v1.Config{
 		Entrypoint: []string{Program, "container", command},
-		Env:        []string{"PATH=/"},
+		Env:        []string{"PATH=/bin:/"},
 		WorkingDir: "/",
 	}
 }
@@ -97,6 +99,11 @@ func layerOf(executable string) (v1.Layer, error) {
 			[]byte("root:x:0:0::/:\nnobody:x:65534:65534::/:\n")},
 		{tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nnogroup:x:65534:\n")},
 		{tar.Header{Name: "tmp/", Mode: 0o1777}, nil},
+		{tar.Header{Name: "bin/", Mode: 0o755}, nil},
+	}
+	for _, applet := range workload.Applets() {
+		entries = append(entries, Entry{tar.Header{Name: "bin/" + applet, Mode: 0o777,
+			Typeflag: tar.TypeSymlink, Linkname: Program}, nil})
 	}
 	files := map[string]string{Program: executable}
 	for _, file := range needed {
