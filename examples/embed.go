@@ -14,9 +14,10 @@ var Simulated embed.FS
 //go:embed containerd/*.yaml
 var Containerd embed.FS
 
-// GPU are the pods for a machine with NVIDIA's GPUs, in a folder of that name.
+// GPU are the pods for a machine with NVIDIA's GPUs, in a folder of that name; those in the folder more below it
+// are for users to drop.
 //
-//go:embed gpu/*.yaml
+//go:embed gpu/*.yaml gpu/more/*.yaml
 var GPU embed.FS
 
 // Cluster are the workloads for a node of a cluster, in a folder of that name; those for a real

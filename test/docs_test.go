@@ -46,6 +46,8 @@ var documented = map[string]struct {
 		"--machine rack.yaml=400 --topology-manager-policy single-numa-node --label hollow=yes " +
 		"--taint hollow=yes:NoSchedule --cleanup": {cluster: true},
 
+	"bin/numalet playground --plugin './widgets --dir {dir} --widgets /tmp/widgets'": {
+		up: "plugin -> agent: ListAndWatch"},
 	"bin/numalet playground --examples none":                   {up: "drop a pod manifest into"},
 	"numalet playground --topology-from machine.tar.gz":        {up: "drop a pod manifest into"},
 	"numalet topology show":                                    {},

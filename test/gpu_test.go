@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -24,17 +25,47 @@ import (
 
 const nvidiaGPU = "nvidia.com/gpu"
 
-// The first try of a user without GPUs: the playground assigns those of a DGX H100, two, two and
-// four, each pod's GPUs close together.
+// The first try of a user without GPUs: the playground assigns two and two of those of a DGX H100, each
+// pod's close together, and there is room for a pod with four that a user drops.
 func TestPlaygroundWithGPUs(t *testing.T) {
 	t.Parallel()
+	t.Run("at the start", func(t *testing.T) {
+		if given, _ := playgroundGPUs(t); given != 4 {
+			t.Errorf("%d GPUs were given", given)
+		}
+	})
+	t.Run("with more", func(t *testing.T) {
+		all := t.TempDir()
+		for _, folder := range []string{"../examples/gpu", "../examples/gpu/more"} {
+			if err := os.CopyFS(all, onlyFiles{os.DirFS(folder)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if given, counts := playgroundGPUs(t, "--examples="+all); given != 8 || counts[2] != 2 || counts[4] != 1 {
+			t.Errorf("%d GPUs were given, so many to so many pods: %v", given, counts)
+		}
+	})
+}
+
+// onlyFiles leaves out folders.
+type onlyFiles struct{ fs.FS }
+
+func (f onlyFiles) ReadDir(name string) ([]fs.DirEntry, error) {
+	all, err := fs.ReadDir(f.FS, name)
+	return slices.DeleteFunc(all, fs.DirEntry.IsDir), err
+}
+
+// playgroundGPUs returns how many GPUs the playground gives, and how many pods get so many.
+func playgroundGPUs(t *testing.T, args ...string) (n int, counts map[int]int) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	binary, err := harness.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, binary, "playground", "--gpu=dgxh100", "--once", "--output=json")
+	cmd := exec.CommandContext(ctx, binary, append([]string{"playground", "--gpu=dgxh100", "--once",
+		"--output=json"}, args...)...)
 	scratch, err := os.MkdirTemp("", "nl-") // a socket's path has little room
 	if err != nil {
 		t.Fatal(err)
@@ -60,9 +91,7 @@ func TestPlaygroundWithGPUs(t *testing.T) {
 			t.Errorf("%s has %v on nodes %s", r.Pod, ids, r.NUMANodes)
 		}
 	}
-	if len(given) != 8 || counts[2] != 2 || counts[4] != 1 {
-		t.Errorf("%d GPUs were given, so many to so many pods: %v", len(given), counts)
-	}
+	return len(given), counts
 }
 
 // gpuPlugin runs the GPU plugin for a node with the GPUs of a DGX H100. do gives orders to the

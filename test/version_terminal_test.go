@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,26 +38,49 @@ func TestVersionOnSilentTerminal(t *testing.T) {
 	}
 }
 
-// onTerminal runs the program on a terminal that shows its output and answers nothing.
-func onTerminal(t *testing.T, program string, args ...string) string {
+// openTerminal makes a terminal: what is written to the screen was typed, and what is read from it is
+// shown.
+func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skipf("no terminals here: %v", err)
 	}
-	defer screen.Close()
-	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	t.Cleanup(func() { screen.Close() })
+	var number int
+	control(t, screen, func(fd int) (err error) {
+		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
+			number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
+		}
+		return err
+	})
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	t.Cleanup(func() { terminal.Close() })
+	return screen, terminal
+}
+
+// control does something with the file's descriptor, and leaves it as it is: Fd would have reads go on
+// beyond Close.
+func control(t *testing.T, f *os.File, do func(fd int) error) {
+	t.Helper()
+	raw, err := f.SyscallConn()
+	if err == nil {
+		var failed error
+		err = raw.Control(func(fd uintptr) { failed = do(int(fd)) })
+		err = errors.Join(err, failed)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer terminal.Close()
+}
+
+// onTerminal runs the program on a terminal that shows its output and answers nothing.
+func onTerminal(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	screen, terminal := openTerminal(t)
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal

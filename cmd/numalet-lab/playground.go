@@ -24,7 +24,9 @@ With --runtime=containerd (root) the pods are real containers on this machine. W
 		Example: `  numalet playground
   numalet playground --once -o json
   numalet playground --topology-from fixture:eight-node
-  numalet playground --gpu dgxh100`,
+  numalet playground --gpu dgxh100
+  numalet playground --config thresholds.yaml
+  numalet playground --plugin './widgets --dir {dir}'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.JSON, opts.Out = output == "json", cmd.OutOrStdout()
@@ -46,7 +48,17 @@ With --runtime=containerd (root) the pods are real containers on this machine. W
 		"play on a machine of numalet-gpu, such as dgxh100, whose GPUs that plugin offers")
 	f.BoolVar(&opts.DRA, "dra", false,
 		"with --cluster and --gpu: hand out the GPUs by resource claim")
+	f.StringVar(&opts.Plugin, "plugin", "",
+		"play with the device plugin that this command starts, and show its calls and answers; {dir} stands "+
+			"for the device plugin directory, {registry} for plugins_registry, {root} for the root directory")
+	f.StringVar(&opts.Driver, "driver", "",
+		"with --cluster: the same with a driver of resource claims; also {data} for the directory of its "+
+			"own socket, {kubeconfig} and {node}")
+	f.StringVar(&opts.Config, "config", "",
+		"file with a KubeletConfiguration, for thresholds and policies of your own in place of the "+
+			"playground's")
 	f.BoolVar(&opts.Once, "once", false, "print the table when every pod has settled, and end")
-	cli.Choose(f, &output, "output", "o", "how --once prints", "text", "json")
+	cli.Choose(f, &output, "output", "o", "how to print: with --once the table, else each change as a line", "text", "json")
+	cmd.AddCommand(newPlaygroundCtlCommand())
 	return cmd
 }

@@ -81,12 +81,16 @@ func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	kubeconfig := kubeconfigOf(t, lines, said)
 	go func() { _, _ = io.Copy(io.Discard, out) }() // it prints more
 	env := []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir, "PATH=" + programs + ":" + os.Getenv("PATH")}
-	awaitWorkloads(t, gpus, func(args ...string) (string, error) {
+	kubectl := func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(programs, "kubectl"), args...)
 		cmd.Env = env
 		text, err := cmd.CombinedOutput()
 		return string(text), err
-	})
+	}
+	awaitWorkloads(t, gpus, kubectl)
+	if user == nobody {
+		lookInside(t, kubectl)
+	}
 	if user == nobody { // the example is for the machine with many CPUs
 		resizeAsReadme(t, dir, env)
 	}
@@ -126,6 +130,31 @@ func awaitWorkloads(t *testing.T, gpus string, kubectl func(...string) (string, 
 	if err != nil || strings.Count(text, strconv.Quote(gpus)) < 2 {
 		t.Errorf("%v: the node tells of placements %s", err, text)
 	}
+}
+
+// lookInside uses what kubectl has for running pods: exec in a simulated container, and top.
+func lookInside(t *testing.T, kubectl func(...string) (string, error)) {
+	t.Helper()
+	text, err := kubectl("exec", "deployment/inference", "--", "env")
+	if err != nil || !strings.Contains(text, "KUBERNETES_SERVICE_HOST=") {
+		t.Errorf("env in a container: %v: %s", err, text)
+	}
+	text, err = kubectl("exec", "deployment/inference", "--", "cat",
+		"/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil || text != "default" {
+		t.Errorf("cat of a token's volume: %v: %s", err, text)
+	}
+	if text, err = kubectl("exec", "deployment/inference", "--", "nvidia-smi"); err == nil ||
+		!strings.Contains(text, "this container is simulated") {
+		t.Errorf("a program in a container: %v: %s", err, text)
+	}
+	harness.Eventually(t, "kubectl top node has figures", func() error {
+		text, err := kubectl("top", "node", "--no-headers")
+		if err != nil || !strings.HasPrefix(text, "numalet ") {
+			return fmt.Errorf("%v: %s", err, text)
+		}
+		return nil
+	})
 }
 
 // linkPrograms puts the agent and the servers where everybody may start them.

@@ -51,11 +51,21 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
+// allExamples has the playground begin with all examples, also with those that fill a small machine.
+func allExamples(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../examples/containerd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "--examples=" + dir
+}
+
 func TestPlaygroundOnce(t *testing.T) {
 	needsCPUs(t, 2)
 	dir := shortDir(t)
 	rig.Alone(t)
-	rows := once(t, playground(t, dir, "--once", "-o", "json"), dir)
+	rows := once(t, playground(t, dir, "--once", "-o", "json", allExamples(t)), dir)
 	got := map[string]assigned.Row{}
 	for _, r := range rows {
 		got[r.Pod] = r
@@ -111,7 +121,7 @@ func TestPlaygroundOfPlainBuild(t *testing.T) {
 	}
 	dir := shortDir(t)
 	rig.Alone(t)
-	cmd := playground(t, dir, "--once", "-o", "json")
+	cmd := playground(t, dir, "--once", "-o", "json", allExamples(t))
 	cmd.Path = binary
 	for _, r := range once(t, cmd, dir) {
 		if r.Pod == "exclusive-node" && (r.State.Phase != v1.PodRunning || !r.Exclusive) {

@@ -81,6 +81,16 @@ func (c *cluster) settings(into map[string]any) error {
 	return nil
 }
 
+// measure has kubectl top work, if metrics-server is there. Without it the rest works.
+func (p *Playground) measure(ctx context.Context) {
+	if _, err := os.Stat(filepath.Join(p.opts.Cluster, "metrics-server")); err != nil {
+		return
+	}
+	if err := p.cluster.AddMetrics(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(p.log, "kubectl top does not work:", err)
+	}
+}
+
 // apply applies the workloads with kubectl, as a user would.
 func (c *cluster) apply(ctx context.Context) error {
 	if names, err := filepath.Glob(filepath.Join(c.workloads, "*")); err != nil || len(names) == 0 {

@@ -112,7 +112,7 @@ func readExample(text []byte) (name string, asks []string, err error) {
 // Claims need a cluster and GPUs, which the error says.
 func TestClaimsNeedACluster(t *testing.T) {
 	for _, o := range []Options{{DRA: true}, {DRA: true, GPU: "dgxh100"}, {DRA: true, Cluster: "bin"}} {
-		err := (&Playground{ground: ground{opts: o}}).prepareGPU(t.Context())
+		err := o.check()
 		if err == nil || !strings.Contains(err.Error(), "give --gpu and --cluster too") {
 			t.Errorf("%+v: %v", o, err)
 		}

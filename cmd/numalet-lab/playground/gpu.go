@@ -1,6 +1,7 @@
 package playground
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,32 +26,29 @@ func gpuBinary() (string, error) {
 	return binary, nil
 }
 
-// prepareGPU writes the machine around the simulated GPUs to a file and plays on that machine.
-func (p *Playground) prepareGPU(ctx context.Context) error {
-	if p.opts.DRA && (p.opts.GPU == "" || p.opts.Cluster == "") {
-		return errors.New("--dra hands out GPUs by resource claim, which are the API server's: " +
-			"give --gpu and --cluster too")
-	}
-	if p.opts.GPU == "" {
-		return nil
-	}
-	if p.opts.Machine != "" || p.opts.Runtime == Containerd {
-		return errors.New("--gpu brings a simulated machine of its own: leave out " +
-			"--topology-from and --runtime=containerd")
+// gpuMachine returns the description of the machine around the simulated GPUs; nil: there are none.
+func (o Options) gpuMachine(ctx context.Context) ([]byte, error) {
+	if o.GPU == "" {
+		return nil, nil
 	}
 	binary, err := gpuBinary()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	text, err := exec.CommandContext(ctx, binary, "--mock="+p.opts.GPU, "--print-machine").Output()
+	text, err := exec.CommandContext(ctx, binary, "--mock="+o.GPU, "--print-machine").Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
-		return fmt.Errorf("--gpu %s: %s", p.opts.GPU, failed.Stderr)
+		return nil, fmt.Errorf("--gpu %s: %s", o.GPU, bytes.TrimSpace(failed.Stderr))
 	}
-	if err != nil {
-		return err
+	return text, err
+}
+
+// playOn has the playground be the described machine, if one is.
+func (p *Playground) playOn(machine []byte) error {
+	if machine == nil {
+		return nil
 	}
 	p.opts.Machine = filepath.Join(p.dir, "gpu-machine.yaml")
-	return os.WriteFile(p.opts.Machine, text, 0o644)
+	return os.WriteFile(p.opts.Machine, machine, 0o644)
 }
 
 // gpuOrders is the socket on which the plugin of the machine's GPUs listens for orders.
@@ -60,7 +58,7 @@ func (p *Playground) gpuOrders() string { return filepath.Join(p.dir, "gpu-order
 func (p *Playground) offerGPUs() plugin {
 	binary, err := gpuBinary()
 	if err != nil {
-		panic(err) // prepareGPU found it
+		panic(err) // gpuMachine found it
 	}
 	machine := []string{"--mock=" + p.opts.GPU,
 		"--mock-orders=" + p.gpuOrders()}

@@ -55,7 +55,13 @@ type Options struct {
 	// DRA has the cluster hand out the GPUs by resource claim: the GPU plugin runs as a driver of
 	// claims. It needs Cluster and GPU.
 	DRA bool
-	// Once prints the table when all pods have settled, and ends. JSON prints the table as JSON.
+	// Plugin is the command of an author's device plugin, Driver that of a driver of claims: it is played
+	// with instead of the simulated plugins, and its calls and answers are shown. Driver needs Cluster.
+	Plugin, Driver string
+	// Config is a file with a KubeletConfiguration, whose settings replace the playground's.
+	Config string
+	// Once prints the table when all pods have settled, and ends. JSON prints the table as JSON, without
+	// Once a line of JSON for each change.
 	Once, JSON bool
 	Out        io.Writer
 }
@@ -66,11 +72,14 @@ type Playground struct {
 	// manifests is the directory the agent watches.
 	manifests string
 	// server is the URL of the agent's read-only port; it is empty if the port is off.
-	server  string
-	agent   *agent.Agent
-	plugins []plugin
-	cluster *cluster // nil if the agent has no API server
-	log     *os.File
+	server string
+	// endpoint is the container runtime's.
+	endpoint string
+	agent    *agent.Agent
+	plugins  []plugin
+	calls    *calls   // of an author's plugin or driver; nil: there is none
+	cluster  *cluster // nil if the agent has no API server
+	log      *os.File
 }
 
 // ground carries the agent: a directory and a runtime.
@@ -85,25 +94,32 @@ type ground struct {
 var errInterrupted = errors.New("interrupted before the pods had settled")
 
 // Run runs the playground until ctx ends, or with Once until the pods have settled, and cleans up.
-func Run(ctx context.Context, opts Options) (err error) {
+func Run(ctx context.Context, opts Options) error {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of our output goes away, we still clean up
 	p := &Playground{ground: ground{opts: opts}}
+	if err := opts.check(); err != nil {
+		return err
+	}
+	machine, err := opts.gpuMachine(ctx)
+	if err != nil {
+		return err
+	}
 	if p.dir, err = os.MkdirTemp("", "numalet-"); err != nil {
 		return fmt.Errorf("make the playground's directory: %w", err)
 	}
-	err = p.run(ctx)
+	err = p.run(ctx, machine)
 	interrupted := errors.Is(err, errInterrupted)
 	if interrupted && !opts.Once {
 		err = nil // this is how a user ends the playground
 	}
 	// If something could not be stopped, the host's files may still be mounted in the directory.
 	stopErr := p.stop()
-	keep := err != nil && !interrupted || stopErr != nil
+	keep := err != nil && !interrupted && !errors.As(err, &refused{}) || stopErr != nil
 	return errors.Join(err, stopErr, p.close(keep))
 }
 
-func (p *Playground) run(ctx context.Context) error {
-	if err := errors.Join(p.prepare(), p.prepareGPU(ctx)); err != nil {
+func (p *Playground) run(ctx context.Context, machine []byte) error {
+	if err := errors.Join(p.prepare(), p.playOn(machine)); err != nil {
 		return err
 	}
 	endpoint, err := p.startRuntime(ctx)
@@ -193,12 +209,23 @@ func (p *Playground) copyExamples(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
+	more, err := fs.Glob(from, "more/*.yaml")
+	if err != nil {
+		return err
+	}
+	for _, name := range append(names, more...) {
 		raw, err := fs.ReadFile(from, name)
 		if err != nil {
 			return fmt.Errorf("read example: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(to, name), raw, 0o644); err != nil {
+		at := filepath.Join(to, name)
+		if p.keepsBack(name) {
+			at = filepath.Join(p.moreDir(), filepath.Base(name))
+			if err := os.MkdirAll(p.moreDir(), 0o755); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(at, raw, 0o644); err != nil {
 			return fmt.Errorf("write example: %w", err)
 		}
 	}
@@ -208,10 +235,30 @@ func (p *Playground) copyExamples(ctx context.Context) error {
 	return nil
 }
 
+// moreDir is the folder of examples that do not run from the start.
+func (p *Playground) moreDir() string { return filepath.Join(p.dir, "more") }
+
+// keepsBack reports whether the example waits for the user to drop it, since with it the machine would be
+// full: one in the folder more, and, on a machine with two CPUs, of which one is reserved, our pod that
+// takes the other.
+func (p *Playground) keepsBack(name string) bool {
+	return filepath.Dir(name) == "more" || p.opts.Examples == "" && p.opts.Runtime == Containerd &&
+		name == "exclusive.yaml" && p.agent.Machine().Online().Size() <= 2
+}
+
 // play runs the agent, the plugins and the view concurrently, until the view ends. If ctx ends, the
 // view ends at once, and the rest goes on until the pods are gone.
 func (p *Playground) play(ctx context.Context, endpoint string) error {
+	p.endpoint = endpoint
 	cfg, err := p.config(endpoint)
+	if err != nil {
+		return refused{err}
+	}
+	if a, is := p.opts.author(); is {
+		p.calls = &calls{}
+		cfg.Heard = p.calls.heard(a.what)
+	}
+	orders, err := p.takeOrders(cfg)
 	if err != nil {
 		return err
 	}
@@ -219,14 +266,21 @@ func (p *Playground) play(ctx context.Context, endpoint string) error {
 	alive, cancel := context.WithCancel(alive)
 	defer cancel()
 	if p.agent, err = agent.New(alive, cfg); err != nil {
-		return err
+		return refused{err}
 	}
 	if p.plugins, err = p.offers(); err != nil {
 		return err
 	}
 	group.Go(func() error { return p.agent.Run(alive) })
+	group.Go(func() error { return orders.run(alive) })
 	for _, offer := range p.plugins {
 		group.Go(func() error { return offer.run(alive, p.log) })
+	}
+	if a, is := p.opts.author(); is {
+		group.Go(func() error { return a.run(alive, p) })
+	}
+	if p.cluster != nil && !p.opts.Once {
+		group.Go(func() error { p.measure(alive); return nil })
 	}
 	group.Go(func() error {
 		defer cancel()

@@ -1,55 +1,30 @@
 package playground
 
 import (
-	"bytes"
-	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/internal/await"
 )
 
-// What the node is short of is the first reason on the page, however low the window is.
-func TestPageTellsOfPressure(t *testing.T) {
-	now := examplePicture()
-	now.short = []string{"MemoryPressure: memory.available is below 600Mi",
-		"DiskPressure: nothing is short any longer"}
-	for height := 3; height < 50; height++ {
-		text := ansi.Strip(screen{headline: "numalet playground", now: now, width: 100, height: height}.page())
-		short := strings.Index(text, "MemoryPressure: memory.available is below 600Mi")
-		pod := strings.Index(text, "no device plugin has registered example.com/fpga")
-		if short < 0 && height > 3 || pod >= 0 && pod < short {
-			t.Fatalf("height %d: the page tells of pressure at %d and of a pod at %d:\n%s", height, short,
-				pod, text)
-		}
-		if height > 20 && !strings.Contains(text, now.short[1]) {
-			t.Fatalf("height %d: the page lacks %q:\n%s", height, now.short[1], text)
-		}
-	}
-	now.short = nil
-	if text := (screen{now: now, width: 100, height: 50}).page(); strings.Contains(text, "Pressure") {
-		t.Errorf("the page tells of pressure that there is not:\n%s", text)
-	}
-}
-
 // TestPlaygroundTellsOfPressure starts an agent whose node is always short of memory, but without an
 // eviction: the terminal's picture and the lines for pipes tell of it.
 func TestPlaygroundTellsOfPressure(t *testing.T) {
-	usual := baseConfig
-	t.Cleanup(func() { baseConfig = usual })
-	baseConfig = fmt.Appendf(bytes.Clone(usual),
-		"evictionSoft: {memory.available: 99.9%%}\nevictionSoftGracePeriod: {memory.available: 24h}\n")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("evictionSoft: {memory.available: 99.9%}\n"+
+		"evictionSoftGracePeriod: {memory.available: 24h}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	dir, err := os.MkdirTemp("", "nl-") // a socket's path has little room
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Playground{ground: ground{dir: dir, opts: Options{Runtime: Simulated, Examples: "none"}}}
+	p := &Playground{ground: ground{dir: dir, opts: Options{Runtime: Simulated, Examples: "none", Config: file}}}
 	t.Cleanup(func() {
 		if err := p.stop(); err != nil {
 			t.Error(err)

@@ -1,9 +1,7 @@
 package playground
 
 import (
-	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,8 +25,9 @@ import (
 
 // examples returns the manifests to start with, or nil for none.
 func (o Options) examples() fs.FS {
+	_, authored := o.author()
 	switch {
-	case o.Examples == "none":
+	case o.Examples == "none", o.Examples == "" && authored: // the author knows what to ask for
 		return nil
 	case o.Examples != "":
 		return os.DirFS(o.Examples)
@@ -105,6 +104,7 @@ func (g *ground) startContainerd(ctx context.Context) (endpoint string, err erro
 		return "", err
 	}
 	ending := context.WithoutCancel(ctx)
+	g.stops = append(g.stops, removeIfNew(networks))
 	g.stops = append(g.stops, func() error { return cgroups.DeleteRoot(ending, g.cgroupRoot()) })
 	if err := cgroups.CreateRoot(g.cgroupRoot()); err != nil {
 		return "", err
@@ -126,6 +126,26 @@ func (g *ground) startContainerd(ctx context.Context) (endpoint string, err erro
 		return "", err
 	}
 	return daemon.Endpoint(), daemon.Import(ctx, archive)
+}
+
+// networks is where containerd's library remembers the networks of containers; its place is fixed.
+const networks = "/var/lib/cni/results"
+
+// removeIfNew returns what removes the directory and the one above it, if they are not there now and are
+// empty then.
+func removeIfNew(dir string) func() error {
+	var made []string
+	for _, at := range []string{dir, filepath.Dir(dir)} {
+		if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) {
+			made = append(made, at)
+		}
+	}
+	return func() error {
+		for _, at := range made {
+			_ = os.Remove(at) // others may use it by now
+		}
+		return nil
+	}
 }
 
 func (g *ground) cgroupRoot() string { return "/" + filepath.Base(g.dir) }
@@ -160,22 +180,17 @@ func changed(file string) time.Time {
 	return info.ModTime()
 }
 
-//go:embed config.yaml
-var baseConfig []byte
-
 // config writes the agent's configuration to a file and reads it as it would read a user's.
 func (p *Playground) config(endpoint string) (*config.Config, error) {
-	var settings map[string]any
-	if err := yaml.Unmarshal(baseConfig, &settings); err != nil {
-		return nil, err
-	}
-	settings["staticPodPath"], settings["containerRuntimeEndpoint"] = p.manifests, endpoint
-	settings["podLogsDir"] = filepath.Join(p.dir, "logs")
-	kept, err := reservedMemory(p.opts.machine())
+	settings, err := p.opts.settings()
 	if err != nil {
 		return nil, err
 	}
-	settings["reservedMemory"] = kept
+	settings["staticPodPath"], settings["containerRuntimeEndpoint"] = p.manifests, endpoint
+	settings["podLogsDir"] = p.logsDir()
+	if err := reserveMemory(settings, p.opts.machine()); err != nil {
+		return nil, err
+	}
 	if !p.opts.Once { // with Once, the agent takes no requests
 		port, err := freePort()
 		if err != nil {
@@ -220,20 +235,6 @@ func (o Options) node() string {
 	return "node"
 }
 
-// reservedMemory reserves what the configuration keeps back, 1Gi and 100Mi, on the largest node.
-func reservedMemory(machine string) (any, error) {
-	m, err := discover.Open(machine)
-	if err != nil {
-		return nil, err
-	}
-	largest := slices.MaxFunc(m.Nodes(), func(a, b topology.Node) int {
-		return cmp.Compare(a.MemoryBytes, b.MemoryBytes)
-	})
-	return []any{map[string]any{
-		"numaNode": largest.ID, "limits": map[string]string{"memory": "1124Mi"},
-	}}, nil
-}
-
 // freePort returns a port of the loopback address on which no process listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -256,6 +257,9 @@ func (o Options) machine() string {
 // one for GPUs, else simulated ones for GPUs and NICs. The latter offer the machine's PCI devices;
 // if it has none, they offer four invented ones, spread over its nodes.
 func (p *Playground) offers() ([]plugin, error) {
+	if _, is := p.opts.author(); is {
+		return nil, nil
+	}
 	if p.opts.GPU != "" {
 		return []plugin{p.offerGPUs()}, nil
 	}

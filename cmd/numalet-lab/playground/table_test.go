@@ -88,48 +88,6 @@ func examplePicture() picture {
 	}
 }
 
-// In any window the page fits, and the reasons take precedence over everything else.
-func TestPageFits(t *testing.T) {
-	hints := []hint{{what: "drop a pod manifest into /tmp/numalet-1/manifests to start it",
-		brief: "manifests: /tmp/numalet-1/manifests"},
-		{what: "to know why:", command: "numalet explain POD"}}
-	for width := 51; width < 130; width += 9 {
-		for height := 1; height < 50; height += 1 + height/8 {
-			text := screen{
-				headline: "numalet playground: a machine",
-				hints:    hints, now: examplePicture(), width: width, height: height,
-			}.page()
-			if w, h := lipgloss.Size(text); w > width || h > height {
-				t.Fatalf("%dx%d: the page has %dx%d:\n%s", width, height, w, h, text)
-			}
-			text = ansi.Strip(text)
-			if height >= 20 && !strings.Contains(text, "explain POD") {
-				t.Fatalf("%dx%d: the page says nowhere how to know more:\n%s", width, height, text)
-			}
-			if height >= 24 && width >= 80 {
-				for _, part := range []string{
-					"/tmp/numalet-1/manifests",
-					"free: ", "45 of 63", "no device plugin has registered", "a.yaml: it has no containers", "train-node",
-					"q quits",
-				} {
-					if !strings.Contains(text, part) {
-						t.Fatalf("%dx%d: the page lacks %q:\n%s", width, height, part, text)
-					}
-				}
-			}
-		}
-	}
-	whole := ansi.Strip(screen{
-		hints: hints, now: examplePicture(), width: 120, height: 60,
-	}.page())
-	for _, part := range []string{"BackOff (3 times): Back-off", "explain POD",
-		"exclusive CPUs: 45 of 63"} {
-		if !strings.Contains(whole, part) {
-			t.Errorf("the page lacks %q:\n%s", part, whole)
-		}
-	}
-}
-
 // Unhealthy devices of containers are marked, and ids stay within their cells.
 func TestDeviceCells(t *testing.T) {
 	r := assigned.Row{Place: assigned.Place{

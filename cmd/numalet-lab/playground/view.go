@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/assigned"
 	nodedevices "github.com/numalet/numalet/agent/placement/devices"
 	"github.com/numalet/numalet/cmd/internal/ask"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/terminal"
 )
@@ -48,6 +49,9 @@ type viewer struct {
 	headline string
 	hints    []hint
 	settled  func(ctx context.Context) bool
+	calls    *calls // of an author's plugin or driver; nil: there is none
+	server   string // URL of the agent's read-only port
+	logs     string // the folder of the pods' logs
 }
 
 // show runs until ctx ends, the user quits or the reader goes away; with Once, until the pods have
@@ -95,48 +99,29 @@ func styled(style lipgloss.Style, lines []string) []string {
 	return lines
 }
 
-// lines prints a line whenever a container's row changes, for pipes and logs. It ends when the
-// reader is gone.
+// lines prints a line whenever a container's row changes, for pipes and logs; with JSON an object
+// a line. It ends when the reader is gone.
 func (v viewer) lines(ctx context.Context) error {
-	_, err := fmt.Fprintln(v.opts.Out, v.headline)
-	for _, h := range v.hints {
-		if err == nil {
-			_, err = fmt.Fprintln(v.opts.Out, h.lines(0)[0])
-		}
-	}
-	before, said := map[string]string{}, map[string]bool{}
-	ticker := time.NewTicker(refresh)
-	defer ticker.Stop()
+	out := printer{v.opts.Out, v.opts.JSON}
+	err := out.begin(v)
+	seen := seen{text: out.rowText()}
+	changes := v.agent.Changes()
 	for err == nil {
-		if !await.On(ctx, ticker.C) {
-			return nil
-		}
 		if readerGone(v.opts.Out) {
 			return nil
 		}
-		now := map[string]string{}
-		var news []string
-		for _, r := range v.agent.Placements() {
-			key := r.Namespace + "/" + r.Pod + " " + r.Container
-			now[key] = strings.TrimSpace(strings.Join(append(Cells(r)[2:], r.State.Message), "  "))
-			if now[key] != before[key] {
-				news = append(news, key+"  "+now[key])
-			}
+		if err = out.print(append(seen.news(v.look()), seen.heard(v.calls)...)); err != nil {
+			break
 		}
-		for key := range before {
-			if _, there := now[key]; !there {
-				news = append(news, key+"  gone")
-			}
+		if !await.For(ctx, refresh) {
+			return nil
 		}
-		before = now
-		wrong := map[string]bool{}
-		for _, line := range append(v.agent.Pressure(), lines(v.agent.Problems())...) {
-			if wrong[line] = true; !said[line] {
-				news = append(news, line)
-			}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changes:
+		case <-time.After(idle - refresh):
 		}
-		said = wrong
-		err = say(v.opts.Out, news)
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
@@ -144,21 +129,11 @@ func (v viewer) lines(ctx context.Context) error {
 	return err
 }
 
-// say prints each line with the time before it.
-func say(out io.Writer, news []string) error {
-	for _, line := range news {
-		_, err := fmt.Fprintf(out, "%s  %s\n", time.Now().Format("15:04:05.000"), line)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // viewer returns a viewer of the playground's agent.
 func (p *Playground) viewer() viewer {
 	return viewer{
 		opts: p.opts, agent: p.agent, headline: p.headline(), hints: p.hints(), settled: p.settled,
+		calls: p.calls, server: p.server, logs: p.logsDir(),
 	}
 }
 
@@ -197,6 +172,9 @@ func (p *Playground) hints() []hint {
 		hints = append(hints, hint{what: "to have something happen to a GPU:", command: fmt.Sprintf(
 			"%s-gpu ctl --mock-orders %s lose 3", numalet, terminal.Quoted(p.gpuOrders()))})
 	}
+	if _, err := os.Stat(p.moreDir()); err == nil {
+		hints = append(hints, hint{what: "more pods to drop are in " + terminal.Quoted(p.moreDir())})
+	}
 	return append(hints,
 		hint{
 			what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
@@ -207,7 +185,21 @@ func (p *Playground) hints() []hint {
 		hint{what: "then, to know why:", command: fmt.Sprintf("%s explain POD", numalet)},
 		hint{what: "what there is and happened:",
 			command: fmt.Sprintf("%s status; %[1]s pods; %[1]s events; %[1]s logs POD", numalet)},
-		hint{what: "the same over HTTP:", command: fmt.Sprintf("curl %s/", p.server)})
+		hint{what: "the same over HTTP:", command: fmt.Sprintf("curl %s/", p.server)},
+		hint{what: "to have memory run short, or the machine go down:",
+			command: fmt.Sprintf("%s playground ctl memory 95%% --dir %s", numalet, terminal.Quoted(p.dir))},
+		hint{what: p.images()},
+		hint{what: "container runtime: " + p.endpoint})
+}
+
+// images says which images there are.
+func (p *Playground) images() string {
+	if p.opts.Runtime != Containerd {
+		return "images: any name can be pulled, but for those that end in /missing; containers are simulated: " +
+			"they run no program, and only cat, echo, env, ls and sleep work in them"
+	}
+	return fmt.Sprintf("images: %s, with sh, ls, cat, env and sleep, is there; there is no registry, and so no "+
+		"other name can be pulled", containerd.WorkImage)
 }
 
 // socket is where the agent answers its administrator.
@@ -216,13 +208,26 @@ func (p *Playground) socket() string { return filepath.Join(p.dir, "root", noded
 // agentProgram returns the program that asks an agent, beside the one that was called.
 func agentProgram(called string) string { return strings.TrimSuffix(called, "-lab") }
 
+// framesPerSecond bounds how often the terminal is written to. The library looks that often whether
+// there is something to write.
+const framesPerSecond = 15
+
 // live shows the table in a terminal until the user quits.
 func (v viewer) live(ctx context.Context) error {
-	program := tea.NewProgram(screen{look: v.look, headline: v.headline, hints: v.hints},
-		tea.WithContext(ctx), tea.WithOutput(v.opts.Out), tea.WithoutSignalHandler())
+	program := tea.NewProgram(screen{tell: v.tell, headline: v.headline, hints: v.hints},
+		tea.WithContext(ctx), tea.WithOutput(v.opts.Out), tea.WithoutSignalHandler(),
+		tea.WithFPS(framesPerSecond))
+	following, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { v.follow(following, program.Send) })
 	_, err := program.Run()
+	stop()
+	work.Wait()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil // a signal ended the program
+	}
+	if errors.Is(err, syscall.EIO) {
+		return nil // the terminal is gone; the signal that says so is on its way
 	}
 	return err
 }

@@ -1,14 +1,12 @@
 package playground
 
 import (
-	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"charm.land/lipgloss/v2"
-	"github.com/charmbracelet/x/ansi"
 
 	"github.com/numalet/numalet/internal/terminal"
 )
@@ -51,48 +49,5 @@ func TestCommandsAreOfTheAgentsProgram(t *testing.T) {
 		if got := agentProgram(called); got != "bin/numalet" {
 			t.Errorf("%s says to call %s", called, got)
 		}
-	}
-}
-
-// In a window of the usual initial size, the reasons and the free resources are shown.
-func TestSmallPage(t *testing.T) {
-	now := examplePicture()
-	now.wrong, now.happens = nil, nil
-	for i := range 6 {
-		now.free = append(now.free, fmt.Sprintf("free: resource%d: 1 of 1", i))
-	}
-	text := screen{headline: "numalet playground", width: 80, height: 24, now: now,
-		hints: []hint{
-			{what: "for kubectl:", command: "export KUBECONFIG=/tmp/k; alias kubectl=/usr/bin/kubectl",
-				brief: "export KUBECONFIG=/tmp/k"},
-			{what: "drop a pod manifest into /tmp/m to start it, delete it to stop it; log: /tmp/l",
-				brief: "manifests: /tmp/m"},
-			{what: "to know why:", command: "numalet explain POD"},
-		}}.page()
-	for _, part := range []string{"export KUBECONFIG=/tmp/k", "manifests: /tmp/m",
-		"numalet explain POD", "too-big-node: OutOfcpu", "free: cpu 45 of 63; memory", "q quits",
-		"shop/web-node", "train-node"} {
-		if !strings.Contains(text, part) {
-			t.Errorf("the page lacks %q:\n%s", part, text)
-		}
-	}
-}
-
-// In the smallest usual window, each reason has two lines, and the table still has room.
-func TestSmallestPage(t *testing.T) {
-	now := examplePicture()
-	now.wrong = []string{strings.Repeat("a manifest is wrong at great length ", 10)}
-	text := ansi.Strip(screen{headline: strings.Repeat("numalet playground ", 5), width: 60,
-		height: 20, now: now, hints: []hint{{what: "to know why:", command: "numalet explain POD"}}}.page())
-	for _, part := range []string{
-		"to know why: numalet explain POD", "too-big-node: OutOfcpu", "a manifest is wrong",
-		"train-node", "q quits", "free: cpu 45 of 63",
-	} {
-		if !strings.Contains(text, part) {
-			t.Errorf("the page lacks %q:\n%s", part, text)
-		}
-	}
-	if n := strings.Count(text, "a manifest is wrong"); n > 3 {
-		t.Errorf("one reason fills the page:\n%s", text)
 	}
 }
