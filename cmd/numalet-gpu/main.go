@@ -29,7 +29,6 @@ import (
 	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology/discover"
 
-	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 func main() {
