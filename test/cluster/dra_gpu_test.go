@@ -194,6 +194,7 @@ func TestGPUsByClaim(t *testing.T) {
 		}
 		await(t, g.Cluster, g.Namespace, "small", runs)
 		g.checkAllocated()
+		g.checkListed()
 		if found := g.specs(); len(found) != 4 {
 			t.Errorf("the CDI specs are %q", found)
 		}
@@ -237,6 +238,49 @@ func (g *gpuNode) checkAllocated() {
 	}
 }
 
+// ask returns what a command of numalet says of the node; of a kubelet's, nothing.
+func (g *gpuNode) ask(args ...string) string {
+	g.t.Helper()
+	if !strings.HasSuffix(g.Node.Name, "numalet") {
+		return ""
+	}
+	binary, err := harness.Binary()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	out, err := exec.Command(binary, append(args, "--node="+g.Node.Name, "--kubeconfig="+g.AdminKubeconfig())...).CombinedOutput()
+	if err != nil {
+		g.t.Errorf("%q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// checkListed: numalet's commands show the devices of claims as those of plugins, who has them and what is free.
+func (g *gpuNode) checkListed() {
+	g.t.Helper()
+	list := g.ask("device", "list", "gpu.nvidia.com")
+	if list == "" {
+		return
+	}
+	for device, holder := range map[string]string{"small": "/small/", "training": "/training-", "inference": "/inference-"} {
+		if !strings.Contains(list, holder) {
+			g.t.Errorf("device list names no holder of %s:\n%s", device, list)
+		}
+	}
+	if !strings.Contains(list, "in parts: ") && strings.Contains(list, "/gpu-3 ") {
+		g.t.Errorf("device list does not say that gpu-3 is divided:\n%s", list)
+	}
+	if text := g.ask("status"); !strings.Contains(text, "gpu.nvidia.com: 1 of 7") {
+		g.t.Errorf("status counts the free GPUs otherwise:\n%s", text)
+	}
+	if text := g.ask("podresources", g.Namespace+"/small"); strings.Count(text, "gpu.nvidia.com=") != 1 {
+		g.t.Errorf("podresources has not the device of small:\n%s", text)
+	}
+	if text := g.ask("pods", "-n", g.Namespace); strings.Count(text, "gpu.nvidia.com=") != 4 {
+		g.t.Errorf("pods has not the devices of all:\n%s", text)
+	}
+}
+
 // testFailure: the only GPU that is free fails, and the pod for it waits until it is back. The
 // status of a pod whose GPU fails says so.
 func (g *gpuNode) testFailure() {
@@ -265,6 +309,9 @@ func (g *gpuNode) testFailure() {
  containers: [{name: main, image: "registry.test/work:1", resources: {claims: [{name: gpu}]}}]}}`)
 	eventually(g.t, g.Cluster, "Unschedulable", "get", "pod", "late", "-o",
 		"jsonpath={.status.conditions[?(@.type==\"PodScheduled\")].reason}")
+	if text := g.ask("explain", g.Namespace+"/late"); text != "" && !strings.Contains(text, "No scheduler has bound pod") {
+		g.t.Errorf("explain of a pod without a node: %s", text)
+	}
 	g.order(fmt.Sprintf("return %d", free))
 	tainted(0)
 	await(g.t, g.Cluster, g.Namespace, "late", runs)
