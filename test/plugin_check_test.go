@@ -111,6 +111,9 @@ func TestPluginCheckExitCodes(t *testing.T) {
 			!strings.Contains(out, "1 with warnings (answer)") {
 			t.Errorf("a warning and %s: exit code %d\n%s", strict, code, out)
 		}
+		if strings.Contains(out, "Device plugin answered Allocate") {
+			t.Errorf("the device manager's log is in the report:\n%s", out)
+		}
 	}
 	for _, tc := range []struct {
 		plugin string
