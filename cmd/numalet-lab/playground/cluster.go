@@ -3,6 +3,7 @@ package playground
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -82,12 +83,12 @@ func (c *cluster) settings(into map[string]any) error {
 }
 
 // measure has kubectl top work, if metrics-server is there. Without it the rest works.
-func (p *Playground) measure(ctx context.Context) {
-	if _, err := os.Stat(filepath.Join(p.opts.Cluster, "metrics-server")); err != nil {
+func (c *cluster) measure(ctx context.Context, binaries string, log io.Writer) {
+	if _, err := os.Stat(filepath.Join(binaries, "metrics-server")); err != nil {
 		return
 	}
-	if err := p.cluster.AddMetrics(ctx); err != nil && ctx.Err() == nil {
-		fmt.Fprintln(p.log, "kubectl top does not work:", err)
+	if err := c.AddMetrics(ctx); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(log, "kubectl top does not work:", err)
 	}
 }
 

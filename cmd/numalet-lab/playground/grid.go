@@ -11,7 +11,7 @@ import (
 
 // least is how narrow a column of the live table may become. Cells that are wider are cut.
 var least = map[string]int{
-	"POD": 14, "CONTAINER": 9, "PHASE": 9, "CPUS": 10, "MEM": 4, "DEVICES": 12, "NUMA": 4, "ALIGNED": 7, "WHY": 14,
+	"POD": 22, "CONTAINER": 9, "PHASE": 9, "CPUS": 10, "MEM": 4, "DEVICES": 12, "NUMA": 4, "ALIGNED": 7, "WHY": 14,
 }
 
 // leaves lists the columns that narrow windows do without, one more each time.
@@ -123,9 +123,19 @@ func (g grid) show(first, count, selected, width int) (out []string) {
 func (g grid) line(cells []string, style func(column) lipgloss.Style, width int) string {
 	var b strings.Builder
 	for _, c := range g.columns {
-		text := ansi.Truncate(cells[c.index], c.width, "…")
+		text := cut(cells[c.index], c)
 		text += strings.Repeat(" ", c.width-lipgloss.Width(text)+g.gap)
 		b.WriteString(style(c).Render(text))
 	}
 	return ansi.Truncate(b.String(), width, "")
+}
+
+// cut shortens a cell to its column's width. Names of pods that were made from a template differ at their
+// ends, which stay.
+func cut(text string, c column) string {
+	const end = 6
+	if over := lipgloss.Width(text) - c.width; over > 0 && c.name == "POD" && c.width > 2*end {
+		return ansi.Truncate(text, c.width-end-1, "") + "…" + ansi.TruncateLeft(text, lipgloss.Width(text)-end, "")
+	}
+	return ansi.Truncate(text, c.width, "…")
 }

@@ -236,7 +236,7 @@ func (p *Playground) copyExamples(ctx context.Context) error {
 }
 
 // moreDir is the folder of examples that do not run from the start.
-func (p *Playground) moreDir() string { return filepath.Join(p.dir, "more") }
+func (g *ground) moreDir() string { return filepath.Join(g.dir, "more") }
 
 // keepsBack reports whether the example waits for the user to drop it, since with it the machine would be
 // full: one in the folder more, and, on a machine with two CPUs, of which one is reserved, our pod that
@@ -280,7 +280,7 @@ func (p *Playground) play(ctx context.Context, endpoint string) error {
 		group.Go(func() error { return a.run(alive, p) })
 	}
 	if p.cluster != nil && !p.opts.Once {
-		group.Go(func() error { p.measure(alive); return nil })
+		group.Go(func() error { p.cluster.measure(alive, p.opts.Cluster, p.log); return nil })
 	}
 	group.Go(func() error {
 		defer cancel()

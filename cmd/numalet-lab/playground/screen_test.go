@@ -302,6 +302,14 @@ func TestPageFits(t *testing.T) {
 	whole.shows("BackOff (3 times): Back-off", "explain POD", "exclusive CPUs: 45 of 63")
 }
 
+// Names of pods that differ at their ends can be told apart where they are cut.
+func TestLongNames(t *testing.T) {
+	now := crowd(2)
+	now.rows[0].Pod, now.rows[1].Pod = "a-deployment-of-a-long-name-666fc79b89-rxlr6", "a-deployment-of-a-long-name-666fc79b89-wfnjg"
+	w := newWindow(t, 80, 24, now)
+	w.shows("…-rxlr6 ", "…-wfnjg ", "WHY")
+}
+
 // Many problems do not push the table out.
 func TestManyProblems(t *testing.T) {
 	now := crowd(60)

@@ -59,7 +59,7 @@ func (o Options) settings() (map[string]any, error) {
 	return out, nil
 }
 
-func (p *Playground) logsDir() string { return filepath.Join(p.dir, "logs") }
+func (g *ground) logsDir() string { return filepath.Join(g.dir, "logs") }
 
 // reserveMemory reserves, for the memory manager, what the settings keep back of the machine's memory, on
 // its largest node. A user's file may say where itself.

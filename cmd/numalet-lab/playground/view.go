@@ -188,13 +188,13 @@ func (p *Playground) hints() []hint {
 		hint{what: "the same over HTTP:", command: fmt.Sprintf("curl %s/", p.server)},
 		hint{what: "to have memory run short, or the machine go down:",
 			command: fmt.Sprintf("%s playground ctl memory 95%% --dir %s", numalet, terminal.Quoted(p.dir))},
-		hint{what: p.images()},
+		hint{what: p.opts.images()},
 		hint{what: "container runtime: " + p.endpoint})
 }
 
 // images says which images there are.
-func (p *Playground) images() string {
-	if p.opts.Runtime != Containerd {
+func (o Options) images() string {
+	if o.Runtime != Containerd {
 		return "images: any name can be pulled, but for those that end in /missing; containers are simulated: " +
 			"they run no program, and only cat, echo, env, ls and sleep work in them"
 	}

@@ -53,14 +53,3 @@ func (h hint) lines(width int) []string {
 	}
 	return append(wrap(h.what, width), wrapWith(h.command, width, ` \`)...)
 }
-
-// short returns a hint with a command in one line of width columns, if need be the command alone.
-// It returns "" if there is no command or it does not fit: half a command is useless.
-func (h hint) short(width int) string {
-	for _, text := range []string{h.what + " " + h.command, h.command} {
-		if h.command != "" && lipgloss.Width(text) <= width {
-			return text
-		}
-	}
-	return ""
-}
