@@ -28,7 +28,6 @@ import (
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/version"
 	"github.com/numalet/numalet/topology/discover"
-
 )
 
 func main() {
