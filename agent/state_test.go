@@ -78,8 +78,12 @@ func TestStateFollowsTheObserver(t *testing.T) {
 // Admission and the node's conditions are made of the same state, and the observer counts.
 func TestStateIsOne(t *testing.T) {
 	b := observed(t, new(atomic.Bool))
+	b.host.Info.BootID = "boot"
 	var f nodestatus.Facts
 	b.describe(&f)
+	if f.Info.BootID != "boot" {
+		t.Errorf("of the host the conditions have %+v", f.Info)
+	}
 	asked := b.state()
 	if !asked.Equal(f.State) || len(asked.NotReady) < 2 {
 		t.Errorf("admission has %+v, the node's conditions %+v", asked, f.State)

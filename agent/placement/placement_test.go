@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/claims"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
@@ -27,6 +28,24 @@ func placed(t *testing.T, flags ...string) (*Placement, *told) {
 	host := &node.Host{Node: node.Node{Identity: identity, Events: events}}
 	host.Client = simtest.Connect(t, simtest.Start(t, crisim.Config{}))
 	return &Placement{Config: Config{Host: host}}, events
+}
+
+// A state that cannot be used is moved aside, and the node tells it.
+func TestDamagedStore(t *testing.T) {
+	p, events := placed(t)
+	for _, damaged := range []bool{false, true} {
+		if damaged {
+			if err := os.WriteFile(filepath.Join(p.Settings.RootDir, store.FileName), []byte("damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, err := OpenStore(t.Context(), p.Node); s == nil || err != nil {
+			t.Fatal(err)
+		}
+		if told := len(events.of) == 1 && strings.HasPrefix(events.of[0], store.ReasonQuarantined); told != damaged {
+			t.Errorf("damaged: %t, events are %q", damaged, events.of)
+		}
+	}
 }
 
 // A list of devices that is too long is an event of the node.

@@ -10,9 +10,11 @@ import (
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/agent/node/nodestatus"
 	"github.com/numalet/numalet/agent/placement/admission/decide"
 	"github.com/numalet/numalet/agent/placement/admission/report"
 	"github.com/numalet/numalet/agent/placement/allocation"
+	"github.com/numalet/numalet/agent/placement/claims"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
@@ -55,7 +57,12 @@ func TestQueueTells(t *testing.T) {
 		Preempt: func(of report.Preemption, reason, _ string) {
 			heard = append(heard, "preempted "+of.Victim.Name+" "+reason)
 		},
+		State:  func() nodestatus.State { return nodestatus.State{ShuttingDown: true} },
+		Claims: claims.Admission{},
 	}.admission()
+	if !c.State().ShuttingDown || c.Claims == nil {
+		t.Error("the node's state or its claims do not count")
+	}
 	c.Report(report.Result{Pod: podtest.New("p"), Lack: decide.Lack{Reason: "FailedMount", Why: "no secret"}})
 	c.Preempt(report.Preemption{Victim: podtest.New("v"), Critical: podtest.New("c")})
 	c.Reread(t.Context(), decide.StaleMachine)

@@ -160,14 +160,15 @@ func New(ctx context.Context, c Config) *Pods {
 		Stepped: c.Metrics.Stepped, Restarted: c.Metrics.Restarted,
 	})
 	p.deadlines = deadline.New(deadline.Config{
-		Pods: p.Limited, Changed: p.Changes(),
-		Kill: func(late *v1.Pod) {
-			n.Events.Pod(late, v1.EventTypeNormal, deadline.Reason, deadline.Message)
-			p.endings.End(endings.Ending{UID: late.UID,
-				Why: pod.Why{Reason: deadline.Reason, Message: deadline.Message}})
-		},
+		Pods: p.Limited, Changed: p.Changes(), Kill: p.late,
 	})
 	return p
+}
+
+// late ends a pod that has run for as long as it may.
+func (p *Pods) late(ends *v1.Pod) {
+	p.node.Events.Pod(ends, v1.EventTypeNormal, deadline.Reason, deadline.Message)
+	p.endings.End(endings.Ending{UID: ends.UID, Why: pod.Why{Reason: deadline.Reason, Message: deadline.Message}})
 }
 
 // allocated returns the resources that an earlier run of the agent, or a kubelet, allocated a pod.

@@ -27,6 +27,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/allocation"
 	"github.com/numalet/numalet/agent/placement/allocation/store"
 	"github.com/numalet/numalet/agent/placement/health"
+	"github.com/numalet/numalet/agent/placement/resize"
 	"github.com/numalet/numalet/agent/pods/pod"
 	"github.com/numalet/numalet/agent/pods/podstatus"
 	"github.com/numalet/numalet/agent/pods/podworker"
@@ -99,7 +100,7 @@ func TestEnds(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, health.FailuresFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"limited", "gone", "down", "static", "ill", "many", "victim", "failed", "restarted"}
+	names := []string{"limited", "gone", "down", "static", "ill", "many", "victim", "late", "failed", "restarted"}
 	pods := map[string]*v1.Pod{}
 	for _, name := range names {
 		pods[name] = podtest.New(name)
@@ -118,8 +119,9 @@ func TestEnds(t *testing.T) {
 		s.Down(pods["static"], 2*time.Second)
 		s.fail(pods["ill"], "it is hot", 3*time.Second)
 		Refuse(s.node, h, s.endings)(pods["many"], "too many volumes")
-		(&Pods{Statuses: s, c: Config{Metrics: h}}).preempt(report.Preemption{Victim: pods["victim"], Resource: "cpu"},
-			"Preempting", "for a critical pod")
+		road := &Pods{Statuses: s, c: Config{Metrics: h}}
+		road.preempt(report.Preemption{Victim: pods["victim"], Resource: "cpu"}, "Preempting", "for a critical pod")
+		road.late(pods["late"])
 		want := []string{"rejected VolumeAttachmentLimitExceeded", "preempted for cpu"}
 		if !slices.Equal(h.heard, want) {
 			t.Errorf("of pods that are refused or make way was heard %q, want %q", h.heard, want)
@@ -144,7 +146,8 @@ down Terminated Pod was terminated in response to imminent node shutdown. false 
 static Terminated Pod was terminated in response to imminent node shutdown. false 2s
 ill DeviceFailed it is hot false 3s
 many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes false 0s
-victim Preempting for a critical pod false 0s`
+victim Preempting for a critical pod false 0s
+late DeadlineExceeded Pod was active on the node longer than the specified deadline false 0s`
 		if diff := cmp.Diff(ends, strings.Join(got, "\n")); diff != "" {
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}
@@ -161,6 +164,7 @@ down Terminated Pod was terminated in response to imminent node shutdown.
 ill DeviceFailed it is hot
 many VolumeAttachmentLimitExceeded Pod was rejected: too many volumes
 victim Preempting for a critical pod
+late DeadlineExceeded Pod was active on the node longer than the specified deadline
 failed DeviceFailed a GPU is gone`
 	if diff := cmp.Diff(next, strings.Join(got, "\n")); diff != "" {
 		t.Errorf("the next run ends (-want +got):\n%s", diff)
@@ -231,6 +235,23 @@ func TestShutdownFacts(t *testing.T) {
 		if got := left(uid); got != want {
 			t.Errorf("of pod %s something is left: %t, want %t", uid, got, want)
 		}
+	}
+}
+
+// What a pod was allocated is what the state has of it, or else what it runs with.
+func TestAllocated(t *testing.T) {
+	recorded := &podspec.Resources{}
+	p := &Pods{Statuses: new(Statuses), c: Config{Queue: placement.QueueConfig{Store: store.Fixed(allocation.State{
+		Pods: map[types.UID]allocation.Pod{"p": {UID: "p", Resources: recorded}}})}}}
+	runs := cri.Pod{Sandboxes: []cri.Sandbox{{Annotations: map[string]string{resize.Annotation: "{}"}}}}
+	if got := p.allocated("p", runs); got != recorded {
+		t.Errorf("a recorded pod was allocated %+v", got)
+	}
+	if got := p.allocated("another", runs); got == nil || got == recorded {
+		t.Errorf("another pod was allocated %+v", got)
+	}
+	if got := p.allocated("another", cri.Pod{}); got != nil {
+		t.Errorf("a pod of which nothing is known was allocated %+v", got)
 	}
 }
 

@@ -3,7 +3,6 @@ package serving
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"path/filepath"
 	goruntime "runtime"
@@ -202,9 +201,10 @@ func switchable(cfg *config.Config) (out []route.Route) {
 
 // patterns returns what the routes answer, sorted.
 func patterns(routes []route.Route) []string {
-	all := map[string]bool{"/healthz": true}
+	all := []string{"/healthz"}
 	for _, r := range routes {
-		all[strings.TrimSuffix(r.Pattern, "{$}")] = true
+		all = append(all, strings.TrimSuffix(r.Pattern, "{$}"))
 	}
-	return slices.Sorted(maps.Keys(all))
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -5,12 +5,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/node/addresses"
 	"github.com/numalet/numalet/agent/node/config"
+	"github.com/numalet/numalet/internal/route"
 )
 
 // What the configuration switches off is answered with the kubelet's words, and nothing else is.
@@ -32,10 +36,32 @@ func TestSwitchableRoutes(t *testing.T) {
 			answer := httptest.NewRecorder()
 			mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
 			body, want := answer.Body.String(), off[path]
-			if strings.Contains(body, "disabled") != (want != "") || !strings.Contains(body, want) {
+			if strings.Contains(body, "disabled") != (want != "") || !strings.Contains(body, want) ||
+				strings.HasPrefix(body, "404 page not found") {
 				t.Errorf("%q, %s: %d %q, want %q", setting, path, answer.Code, body, want)
 			}
 		}
+	}
+}
+
+// The node API has a certificate of its own unless both files of another are named, or a cluster signs one. The page
+// of its patterns has each once.
+func TestCertificateOfNodeAPI(t *testing.T) {
+	for _, text := range []string{"", "tlsCertFile: /none", "tlsPrivateKeyFile: /none", "serverTLSBootstrap: true"} {
+		cfg := settings(t, text)
+		cfg.Cluster.CertDir = t.TempDir()
+		s := &Serving{c: Config{Host: &node.Host{Node: node.Node{Identity: node.Identity{Settings: cfg, Name: "n"}},
+			Addresses: addresses.New(t.Context(), addresses.Config{Node: "n", Standalone: true})}}}
+		if _, err := s.certificate(t.Context()); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if made, err := os.ReadDir(cfg.Cluster.CertDir); err != nil || len(made) == 0 {
+			t.Errorf("%q: no certificate was made: %v", text, err)
+		}
+	}
+	got := patterns([]route.Route{{Pattern: "/pods"}, {Pattern: "/{$}"}, {Pattern: "/pods"}})
+	if want := []string{"/", "/healthz", "/pods"}; !slices.Equal(got, want) {
+		t.Errorf("the patterns are %q, want %q", got, want)
 	}
 }
 

@@ -145,17 +145,17 @@ func TestRemains(t *testing.T) {
 	}
 }
 
-// gauged are the CPUs that gauges show.
+// gauged are the CPUs and pods that gauges show.
 type gauged struct {
-	Gauges
 	exclusive, available cpuset.CPUSet
+	placed               []allocation.Pod
 }
 
 func (g *gauged) CPUs(_ *topology.Machine, exclusive, available cpuset.CPUSet) {
 	g.exclusive, g.available = exclusive, available
 }
 
-func (*gauged) Placed([]allocation.Pod) {}
+func (g *gauged) Placed(all []allocation.Pod) { g.placed = all }
 
 func (*gauged) Pods(_, _ []*v1.Pod) {}
 
@@ -183,6 +183,39 @@ func TestGauges(t *testing.T) {
 		}
 		if shown.exclusive.String() != exclusive || shown.available.String() != available {
 			t.Errorf("policy %s: exclusive are %s, available %s", policy, shown.exclusive, shown.available)
+		}
+		if len(shown.placed) != 1 {
+			t.Errorf("policy %s: placed are %+v", policy, shown.placed)
+		}
+	}
+}
+
+// told are reasons of the node's events.
+type told struct {
+	node.Events
+	of []string
+}
+
+func (e *told) OnNode(_, reason, _ string) { e.of = append(e.of, reason) }
+
+// What cannot be removed is an event of the node, but not when the agent ends.
+func TestGarbage(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		ctx  context.Context
+		err  error
+		want []string
+	}{
+		{t.Context(), nil, nil},
+		{t.Context(), errors.New("it is busy"), []string{"ContainerGCFailed"}},
+		{ended, ended.Err(), nil},
+	} {
+		u, events := &Upkeep{c: Config{Host: hostOf(t)}}, new(told)
+		u.c.Events = events
+		err := u.garbage("x", func(context.Context) error { return tt.err }).Run(tt.ctx)
+		if !errors.Is(err, tt.err) || !slices.Equal(events.of, tt.want) {
+			t.Errorf("%v: %v, events are %q, want %q", tt.err, err, events.of, tt.want)
 		}
 	}
 }
