@@ -255,6 +255,25 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
+// The syncLoop hears that a pod ends by itself when its final phase is about to be read.
+func TestEndingIsAnEvent(t *testing.T) {
+	s, h := newStatuses(t, t.TempDir())
+	one := podtest.New("p", podtest.Containers("main"))
+	one.Spec.RestartPolicy = v1.RestartPolicyNever
+	admitted := pod.Facts{Spec: pod.Spec{Pod: one}, Admitted: true}
+	s.Write(pod.Effect{Kind: pod.Write, Facts: admitted, Status: pod.StatusPending})
+	s.Write(pod.Effect{Kind: pod.Write, Facts: admitted, Status: pod.StatusAdmitted})
+	ended := cri.Pod{UID: "p", Containers: []cri.Container{{ID: "c", Name: "main", State: cri.ContainerExited,
+		Exit: cri.Exit{Message: "done"}}}}
+	now, ok := podstatus.Reporter{Statuses: s.Store}.Report(podworker.Report{Pod: one, Observed: ended})
+	if !ok || now.Phase != v1.PodSucceeded {
+		t.Errorf("the pod is %s, %t", now.Phase, ok)
+	}
+	if got := s.events.Take(); len(got) != 1 || got[0].Kind != pod.Ending || got[0].UID != "p" {
+		t.Errorf("events are %+v, heard was %q", got, h.heard)
+	}
+}
+
 // The first mirror pods show the last statuses of static pods of which none was kept; they are never run.
 func TestSawMirrors(t *testing.T) {
 	root := t.TempDir()
