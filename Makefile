@@ -37,14 +37,14 @@ build: ## build bin/numalet, bin/numalet-lab, and bin/numalet-gpu for NVIDIA's d
 	  -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN)-gpu ./cmd/numalet-gpu
 
 install: build ## install programs, units, manual pages and completions below DESTDIR and PREFIX (/usr/local)
-	@packaging/manual.sh bin/manual
-	@packaging/install.sh install "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(INSTALLED)
+	@cmd/packaging/manual.sh bin/manual
+	@cmd/packaging/install.sh install "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(INSTALLED)
 
 uninstall: ## remove what make install has installed below DESTDIR and PREFIX
-	@packaging/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(INSTALLED)
+	@cmd/packaging/install.sh uninstall "$(DESTDIR)" "$(PREFIX)" bin bin/manual $(INSTALLED)
 
 dist: ## make packages (.deb, .rpm, .tar.gz), images, chart, SBOM and checksums in dist/
-	@packaging/dist.sh dist
+	@cmd/packaging/dist.sh dist
 
 run: answers build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs, DRA=yes by claim
 	@if [ "$(RUNTIME)" = containerd ]; then \

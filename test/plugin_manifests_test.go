@@ -26,7 +26,7 @@ func TestPluginManifests(t *testing.T) {
 	programs := map[string][]string{
 		"numalet-gpu": {harness.GPUPlugin(t)}, "numalet-eni": {lab, "plugin", "eni"},
 	}
-	files, err := filepath.Glob("../packaging/manifests/*.yaml")
+	files, err := filepath.Glob("../cmd/packaging/manifests/*.yaml")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%v: the manifests are %q", err, files)
 	}

@@ -106,7 +106,7 @@ run_unit() { # random walks are short here; the tier walks has them in full
     others=$(with_containerd) || return 1
     # shellcheck disable=SC2046 # package paths have no spaces
     tests unit -p 4 -short $(go list ./... | grep -v '^github.com/numalet/numalet/test' |
-        grep -vxF "$others") ./test/progress && run_cgo && (cd packaging && tests unit .)
+        grep -vxF "$others") ./test/progress && run_cgo && (cd cmd/packaging && tests unit .)
 }
 
 # run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled; with these tags nothing

@@ -39,7 +39,7 @@ func TestModulesPass(t *testing.T) {
 				cmd := exec.CommandContext(t.Context(), name, args...)
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath", "CGO_ENABLED=0",
-					"GOPROXY=off", "GONOSUMDB=*", "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local")
+					"GONOSUMDB=*", "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local")
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("%s %q: %v\n%s", name, args, err, out)

@@ -1,5 +1,5 @@
 // Command packaging makes what is released of built programs: packages, images, a list of what each
-// program is made of, and the licences of that. packaging/dist.sh calls it. The same input gives the
+// program is made of, and the licences of that. cmd/packaging/dist.sh calls it. The same input gives the
 // same bytes.
 package main
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Installs programs with their units, manual pages and completions, or removes them again.
 #
-#   packaging/install.sh install|uninstall DESTDIR PREFIX BIN MANUAL PROGRAM...
+#   cmd/packaging/install.sh install|uninstall DESTDIR PREFIX BIN MANUAL PROGRAM...
 #
 # BIN has the programs (numalet, numalet-lab, numalet-gpu), MANUAL their manual pages. All goes below
 # DESTDIR/PREFIX. It starts, stops and enables no service.
 set -euo pipefail
 shopt -s nullglob
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 what=$1 destdir=$2 prefix=$3 bin=$4 manual=$5
 shift 5
 made=$(mktemp -d)
@@ -57,7 +57,7 @@ manual_pages() { # PROGRAM: its own and those of its commands, which no other pr
 units() {
     local unit
     for unit in numalet.service 10-kubeadm.conf; do
-        sed "s|@PREFIX@|$prefix|g" "packaging/systemd/$unit" >"$made/$unit"
+        sed "s|@PREFIX@|$prefix|g" "cmd/packaging/systemd/$unit" >"$made/$unit"
     done
     put 644 "$made/numalet.service" lib/systemd/system/numalet.service
     put 644 "$made/10-kubeadm.conf" lib/systemd/system/numalet.service.d/10-kubeadm.conf

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes the manual pages of all programs and their commands to a folder, from the commands themselves.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 to=$1
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export CGO_ENABLED=0 GOFLAGS=-trimpath

@@ -75,7 +75,7 @@ func tag(version string) string { return strings.NewReplacer("~", "-", "+", "-")
 func (r release) configured(layer v1.Layer, config v1.Config) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err := mutate.Append(img, mutate.Addendum{
-		Layer: layer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "packaging/dist.sh"},
+		Layer: layer, History: v1.History{Created: v1.Time{Time: r.time}, CreatedBy: "cmd/packaging/dist.sh"},
 	})
 	if err != nil {
 		return nil, err

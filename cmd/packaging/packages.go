@@ -93,7 +93,7 @@ func (r release) describe(p parcel, kind string) *nfpm.Info {
 	info.Suggests = []string{"numalet-lab", "numalet-gpu"}
 	info.Contents = files.Contents{
 		{
-			Source: "packaging/systemd/numalet.default", Destination: "/etc/default/numalet",
+			Source: "cmd/packaging/systemd/numalet.default", Destination: "/etc/default/numalet",
 			Type:     files.TypeConfigNoReplace,
 			FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.time},
 		},
@@ -103,9 +103,9 @@ func (r release) describe(p parcel, kind string) *nfpm.Info {
 		},
 	}
 	info.Scripts = nfpm.Scripts{
-		PostInstall: "packaging/scripts/postinstall.sh",
-		PreRemove:   "packaging/scripts/preremove.sh",
-		PostRemove:  "packaging/scripts/postremove.sh",
+		PostInstall: "cmd/packaging/scripts/postinstall.sh",
+		PreRemove:   "cmd/packaging/scripts/preremove.sh",
+		PostRemove:  "cmd/packaging/scripts/postremove.sh",
 	}
 	return info
 }

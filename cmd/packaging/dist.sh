@@ -2,15 +2,15 @@
 # Makes a release in dist/ (or the folder that is named): programs in packages (.deb, .rpm) and a tar
 # file, images of the plugins, the Helm chart and manifests of their DaemonSets, what each program is
 # made of (SBOM), licences, and checksums. The same commit, toolchain and C library give the same bytes;
-# packaging/reproducible.sh looks. PROGRAMS=DIR takes programs that are built already.
+# cmd/packaging/reproducible.sh looks. PROGRAMS=DIR takes programs that are built already.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 out=${1:-dist}
 root=$PWD
 
-# On its tag a release has the version of packaging/VERSION; before it, one that sorts below.
+# On its tag a release has the version of cmd/packaging/VERSION; before it, one that sorts below.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-next=$(<packaging/VERSION)
+next=$(<cmd/packaging/VERSION)
 if [ -n "${VERSION:-}" ]; then
     version=${VERSION#v}
 elif [ "$(git describe --tags --exact-match --dirty 2>/dev/null)" = "v$next" ]; then
@@ -51,15 +51,15 @@ else
     compile $cgo "$stage/bin" netgo,osusergo numalet-gpu # with these nothing else is compiled anew
 fi
 say "the manual pages are written"
-packaging/manual.sh "$stage/manual"
+cmd/packaging/manual.sh "$stage/manual"
 
-go build -C packaging -o "$stage/packaging" .
+go build -C cmd/packaging -o "$stage/packaging" .
 made() { "$stage/packaging" -version "$version" -epoch "$SOURCE_DATE_EPOCH" -arch "$arch" -out "$stage/made" "$@"; }
 
 say "packages, images, lists"
 made notices "$stage/THIRD-PARTY" "$stage"/bin/numalet{,-lab,-gpu}
 for program in numalet numalet-lab numalet-gpu; do
-    packaging/install.sh install "$stage/$program" /usr "$stage/bin" "$stage/manual" $program
+    cmd/packaging/install.sh install "$stage/$program" /usr "$stage/bin" "$stage/manual" $program
     install -D -m 644 "$stage/THIRD-PARTY" "$stage/$program/usr/share/doc/$program/THIRD-PARTY"
 done
 made packages "$stage"
@@ -74,18 +74,18 @@ packed() { # FOLDER NAME FILE
 }
 
 name=numalet-$version-linux-$arch
-packaging/install.sh install "$stage/tar" "/$name" "$stage/bin" "$stage/manual" numalet numalet-lab numalet-gpu
+cmd/packaging/install.sh install "$stage/tar" "/$name" "$stage/bin" "$stage/manual" numalet numalet-lab numalet-gpu
 # The units look for the programs where the tar file is to be unpacked.
 sed -i "s|/$name/|/usr/local/|g" "$stage/tar/$name"/lib/systemd/system/numalet.service{,.d/10-kubeadm.conf}
 install -m 644 "$stage/THIRD-PARTY" "$stage/tar/$name/share/doc/numalet/THIRD-PARTY"
 packed "$stage/tar" "$name" "$stage/made/$name.tar.gz"
 
 mkdir "$stage/chart"
-cp -r packaging/chart "$stage/chart/numalet-plugins"
+cp -r cmd/packaging/chart "$stage/chart/numalet-plugins"
 tag=$(tr '~+' '--' <<<"$version")
 sed -i "s/^version: .*/version: $tag/; s/^appVersion: .*/appVersion: \"$tag\"/" "$stage/chart/numalet-plugins/Chart.yaml"
 packed "$stage/chart" numalet-plugins "$stage/made/numalet-plugins-$tag.tgz"
-cp packaging/manifests/*.yaml "$stage/made"
+cp cmd/packaging/manifests/*.yaml "$stage/made"
 sed -i "s|\(image: numalet.io/numalet-[a-z]*\):.*|\1:$tag|" "$stage"/made/*.yaml
 
 (cd "$stage/made" && sha256sum -- * >SHA256SUMS)

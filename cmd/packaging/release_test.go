@@ -69,7 +69,7 @@ func listed(t *testing.T, dir string) (out []string) {
 }
 
 // atRoot has the test run where dist.sh runs, the repository.
-func atRoot(t *testing.T) { t.Chdir("..") }
+func atRoot(t *testing.T) { t.Chdir("../..") }
 
 // TestInstall: what is installed is removed again, and the units name the programs where they are.
 func TestInstall(t *testing.T) {
@@ -242,15 +242,15 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestManual: a program built with the tag writes the page of its command, with its flags, and no day of its own.
+// TestManual: a program built with the tag writes the pages of its commands, with their flags, and no day of its own.
 func TestManual(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command("go", "run", "-tags", "manual", "./cmd/numalet-gpu", "manual", dir)
-	cmd.Dir, cmd.Env = "..", append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "CGO_ENABLED=0", "GOFLAGS=-trimpath")
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "CGO_ENABLED=0", "GOFLAGS=-trimpath")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got := listed(t, dir); !slices.Equal(got, []string{"numalet-gpu.1"}) {
+	if got := listed(t, dir); !slices.Equal(got, []string{"numalet-gpu-ctl.1", "numalet-gpu.1"}) {
 		t.Errorf("written: %q", got)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "numalet-gpu.1"))

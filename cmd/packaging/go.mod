@@ -1,4 +1,4 @@
-module github.com/numalet/numalet/packaging
+module github.com/numalet/numalet/cmd/packaging
 
 go 1.26.0
 

@@ -63,7 +63,7 @@ func TestManifests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = "# Made from packaging/chart: go -C packaging test -run TestManifests -rewrite\n" + got
+		got = "# Made from cmd/packaging/chart: go -C cmd/packaging test -run TestManifests -rewrite\n" + got
 		path := filepath.Join("manifests", file)
 		if *rewrite {
 			write(t, path, got, 0o644)
