@@ -242,13 +242,6 @@ func (p *Pods) newWorkers() *podworker.Workers {
 	settings, e := p.node.Settings, p.c.Ends
 	k := &settings.Kubelet
 	reporter := podstatus.Reporter{Statuses: p.Store, Terminations: e.Records, LogsDir: k.PodLogsDir}
-	known := podworker.Known{
-		Due: e.Volumes.Due, HooksPending: e.Records.HooksPending, Probed: e.Probes.Probed,
-		Attempt: reporter.NextAttempt, Lost: e.Lost, Holds: e.Holds, Failed: e.Failed, Had: p.Admitted.Had,
-	}
-	if p.c.Cluster != nil {
-		known.IsPublished = p.c.Cluster.Newest
-	}
 	return podworker.New(podworker.Config{
 		Actuator: e.Actuator, Keep: podworker.Retention{
 			Dead: int(settings.DeadContainers.PerContainer), Age: settings.DeadContainers.Age,
@@ -273,8 +266,22 @@ func (p *Pods) newWorkers() *podworker.Workers {
 			p.events.Put(syncloop.Of(uid, pod.Gone))
 		},
 		BackOff: backOffOf(settings),
-		Sync:    k.SyncFrequency.Duration, Trace: p.traceActions(), Known: known,
+		Sync:    k.SyncFrequency.Duration, Trace: p.traceActions(), Known: p.known(reporter),
 	})
+}
+
+// known says what workers ask others about. Of a node in a cluster also, whether the API server knows a status:
+// the containers of a pod that gets unready stop only then.
+func (p *Pods) known(reporter podstatus.Reporter) podworker.Known {
+	e := p.c.Ends
+	out := podworker.Known{
+		Due: e.Volumes.Due, HooksPending: e.Records.HooksPending, Probed: e.Probes.Probed,
+		Attempt: reporter.NextAttempt, Lost: e.Lost, Holds: e.Holds, Failed: e.Failed, Had: p.Admitted.Had,
+	}
+	if p.c.Cluster != nil {
+		out.IsPublished = p.c.Cluster.Newest
+	}
+	return out
 }
 
 // backOffOf returns the delays of containers that keep exiting. With the gate

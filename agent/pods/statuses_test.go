@@ -255,6 +255,19 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
+// Workers wait until the API server knows a status only in a cluster.
+func TestWorkersKnow(t *testing.T) {
+	p := &Pods{Statuses: new(Statuses), c: Config{Ends: Ends{
+		Volumes: struct{ Volumes }{}, Records: struct{ Records }{}, Probes: struct{ Probes }{}}}}
+	if p.known(podstatus.Reporter{}).IsPublished != nil {
+		t.Error("workers of a standalone node wait for the API server")
+	}
+	p.c.Cluster = &Cluster{Newest: func(uid types.UID) bool { return uid == "p" }}
+	if is := p.known(podstatus.Reporter{}).IsPublished; is == nil || !is("p") || is("another") {
+		t.Error("workers do not wait for the API server")
+	}
+}
+
 // The syncLoop hears that a pod ends by itself when its final phase is about to be read.
 func TestEndingIsAnEvent(t *testing.T) {
 	s, h := newStatuses(t, t.TempDir())
