@@ -24,19 +24,19 @@ import (
 )
 
 // Without authorization, the port for health has nothing else, the read-only port only what changes nothing, and the
-// socket everything. A port that is 0 is not opened.
+// socket everything. What a listener answers is listed at its root. A port that is 0 is not opened.
 func TestPlainListeners(t *testing.T) {
-	open, guarded := route.Route{Pattern: "/open"}, route.Route{Pattern: "/guarded"}
+	routes := func(pattern string) []route.Route { return []route.Route{{Pattern: pattern}} }
 	for text, want := range map[string][]string{
-		"healthzPort: 0": {"SOCKET [/open /guarded]"},
-		"":               {"127.0.0.1:10248 []", "SOCKET [/open /guarded]"},
+		"healthzPort: 0": {"SOCKET [/open /guarded /inside /{$}]"},
+		"":               {"127.0.0.1:10248 []", "SOCKET [/open /guarded /inside /{$}]"},
 		"healthzPort: 1\nhealthzBindAddress: 127.0.0.2\nreadOnlyPort: 2\naddress: 127.0.0.3": {
-			"127.0.0.2:1 []", "127.0.0.3:2 read-only [/open]", "SOCKET [/open /guarded]"},
+			"127.0.0.2:1 []", "127.0.0.3:2 read-only [/open /{$}]", "SOCKET [/open /guarded /inside /{$}]"},
 	} {
 		cfg := settings(t, text)
 		cfg.RootDir = "/root-dir"
 		s := &Serving{c: Config{Host: &node.Host{Node: node.Node{Identity: node.Identity{Settings: cfg}}}},
-			open: []route.Route{open}, guarded: []route.Route{guarded}}
+			open: routes("/open"), guarded: routes("/guarded"), inside: routes("/inside")}
 		var got []string
 		for _, l := range s.plain().Listeners {
 			patterns := []string{}
