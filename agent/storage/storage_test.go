@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -92,19 +93,30 @@ func TestParts(t *testing.T) {
 // TestHealth: a status has what drivers said last of its pod's volumes, and nothing before they have said something.
 // The pods whose volumes' health is another are looked at again.
 func TestHealth(t *testing.T) {
-	s := made(t, true, 0, "CSIVolumeHealth")
-	if said := s.Health()("p"); said != nil {
-		t.Errorf("before drivers were asked they said %v", said)
-	}
-	ill := volume.Health{"data": {{Message: "it is slow"}}}
-	s.health.Store(&map[types.UID]volume.Health{"p": ill})
-	if said := s.Health()("p"); len(said["data"]) != 1 {
-		t.Errorf("drivers said %v", said)
-	}
-	s.askHealth(t.Context(), nil, func(pod types.UID) { t.Errorf("pod %s is looked at again", pod) })
-	if said := s.Health()("p"); said != nil {
-		t.Errorf("of a pod that is gone drivers said %v", said)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := made(t, true, 0, "CSIVolumeHealth")
+		if said := s.Health()("p"); said != nil {
+			t.Errorf("before drivers were asked they said %v", said)
+		}
+		s.health.Store(&map[types.UID]volume.Health{"p": {"data": {{Message: "it is slow"}}}})
+		if said := s.Health()("p"); len(said["data"]) != 1 {
+			t.Errorf("drivers said %v", said)
+		}
+		none := func() []*v1.Pod { return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		for _, chore := range s.Chores(none, func(pod types.UID) { t.Errorf("pod %s is looked at again", pod) }) {
+			if chore.Name != "health of volumes" {
+				continue
+			}
+			if err := chore.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if said := s.Health()("p"); said != nil {
+			t.Errorf("of a pod that is gone drivers said %v", said)
+		}
+	})
 }
 
 // TestRecognize: the node's status is read at the start, and again whenever it is another.
