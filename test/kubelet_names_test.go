@@ -35,7 +35,6 @@ var uncounted = map[string]string{
 		"full",
 	"kubelet_pleg_discard_events":            "nothing is discarded",
 	"kubelet_pod_level_resources_admission_": "of a gate that is off",
-	"kubelet_resource_manager_":              "of a gate that is off",
 	"kubelet_started_host_process_":          "of Windows",
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// shown is what a terminal was told to show so far.
+// shown holds what a terminal was told to show so far.
 type shown struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -238,7 +238,7 @@ func TestShutdownFacts(t *testing.T) {
 	}
 }
 
-// What a pod was allocated is what the state has of it, or else what it runs with.
+// The state says what a pod was allocated; of others, what they run with.
 func TestAllocated(t *testing.T) {
 	recorded := &podspec.Resources{}
 	p := &Pods{Statuses: new(Statuses), c: Config{Queue: placement.QueueConfig{Store: store.Fixed(allocation.State{

@@ -151,7 +151,7 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	return report.Good() && !(f.strict && report.Count(check.Warning) > 0), nil
 }
 
-// subject is what could not be checked.
+// subject names what could not be checked.
 func (f *pluginCheckFlags) subject() string {
 	if f.dra.driver != "" {
 		return "what becomes of claims"

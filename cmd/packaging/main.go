@@ -19,7 +19,7 @@ func main() {
 	}
 }
 
-// release is what all that is released has in common.
+// release holds what all parts of a release have in common.
 type release struct {
 	version string    // 0.1.0, or 0.1.0~git20261130.47f44dcf3b0b before it
 	time    time.Time // of the commit

@@ -33,7 +33,7 @@ type deaths struct {
 	in map[string]string
 }
 
-// idle is what was heard of the plugin while nothing was asked of it.
+// idle holds what was heard of the plugin while it was not asked for anything.
 type idle struct {
 	registrations int
 	// states are the states of each device, in their order, without repetitions.

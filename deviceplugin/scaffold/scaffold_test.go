@@ -223,7 +223,7 @@ func TestRefuses(t *testing.T) {
 
 var rewrite = flag.Bool("rewrite", false, "write examples/driver anew")
 
-// examples/driver is what "numalet driver new widgets-driver" writes, as a part of this module.
+// "numalet driver new widgets-driver" has written examples/driver, as a part of this module.
 func TestSampleDriver(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "widgets-driver")
 	cfg := config(Driver)

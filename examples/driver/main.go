@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dradriver"
 )
 
-// driverName is what ResourceSlices and claims call the driver.
+// driverName identifies the driver in ResourceSlices and claims.
 const driverName = "widgets-driver.example.com"
 
 func main() {

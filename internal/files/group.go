@@ -12,7 +12,7 @@ var ErrClosed = errors.New("closed")
 // Group has callers that write at the same time share one write: the first writes for all that wait. It has no
 // goroutine.
 type Group[T any] struct {
-	turn chan struct{} // capacity 1; holds an element while somebody writes, and after Close
+	turn chan struct{} // capacity 1; holds an element during a write, and after Close
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*queued[T]

@@ -36,7 +36,7 @@ type Config struct {
 	Around
 }
 
-// Around is what a program around the agent hears and changes, such as a playground. No flag sets it.
+// Around lets a program around the agent, such as a playground, hear and change things. No flag sets it.
 type Around struct {
 	// Heard returns the handler of the messages to and from plugins and drivers at a socket; nil: none.
 	Heard func(socket string) stats.Handler

@@ -157,7 +157,7 @@ func TestGatesOfClaimsAndDrivers(t *testing.T) {
 	}
 }
 
-// TestWithoutEffect: what is accepted without effect is what Kubernetes itself has given up.
+// TestWithoutEffect: only settings that Kubernetes itself has given up are accepted without effect.
 func TestWithoutEffect(t *testing.T) {
 	gates, err := newGates()
 	if err != nil {

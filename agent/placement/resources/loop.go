@@ -56,7 +56,8 @@ type Config struct {
 	// Changed receives an element when State or Hardware changes; nil: never.
 	Changed <-chan struct{}
 	// Settled is called for a pod that was followed (Loop.Follow): what runs of it has what it was
-	// allocated, or err keeps it from that; then it is followed on. Calls for different pods overlap. nil: nobody asks.
+	// allocated, or err keeps it from that; then it is followed on. Calls for different pods overlap. nil: no pod is
+	// followed.
 	Settled func(uid types.UID, err error)
 	// ResizeVolume gives an emptyDir in memory another size in bytes; nil: no volume is resized.
 	ResizeVolume func(uid types.UID, volume string, size int64) error

@@ -22,7 +22,7 @@ type followed struct {
 	pods map[types.UID]*progress
 }
 
-// progress is what is known of one pod.
+// progress holds what is known of one pod.
 type progress struct {
 	due  bool   // it was allocated other resources, and Settled was not called without an error since
 	said string // the gist of the last error that Settled was called with since then

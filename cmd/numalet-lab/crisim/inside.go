@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// inside is what a command in a container sees: its environment, and its mounts, which are the host's
+// inside holds what a command in a container sees: its environment, and its mounts, which are the host's
 // files. There is nothing else, since images have no content.
 type inside struct {
 	env    []string

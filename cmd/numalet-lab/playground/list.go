@@ -37,7 +37,7 @@ var sorts = []struct {
 	{"devices", func(a, b assigned.Row) int { return cmp.Compare(held(b), held(a)) }},
 }
 
-// calm is less the more a row needs somebody to look at it.
+// calm is lower for rows that need a person's attention more.
 func calm(r assigned.Row) int {
 	switch {
 	case r.State.Phase == v1.PodFailed:

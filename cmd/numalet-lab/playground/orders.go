@@ -145,7 +145,7 @@ func Find(dir string) (Client, error) {
 		strings.Join(dirs, " "))
 }
 
-// Order gives an order, and says it if nobody takes it.
+// Order gives an order. It returns an error if no playground takes it.
 func (c Client) Order(ctx context.Context, route string, order any) error {
 	err := c.Post(ctx, route, order)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/assigned"
 )
 
-// kind is what a pane shows; "": there is none.
+// kind says what a pane shows; "": there is none.
 type kind string
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/assigned"
 )
 
-// seen is what was printed of the rows and of what is wrong.
+// seen holds the rows and problems that were printed.
 type seen struct {
 	text  func(assigned.Row) string // tells whether a row has changed
 	rows  map[assigned.Key]string
@@ -26,7 +26,7 @@ type change struct {
 	Container *assigned.Row `json:"container,omitempty"`
 	// Gone is a container that there is no longer.
 	Gone *assigned.Key `json:"gone,omitempty"`
-	// Problem is what the node is short of, or what is wrong with a manifest or a plugin.
+	// Problem says what the node is short of, or what is wrong with a manifest or a plugin.
 	Problem string `json:"problem,omitempty"`
 	// Call is a message between the agent and the author's plugin or driver.
 	Call string `json:"call,omitempty"`

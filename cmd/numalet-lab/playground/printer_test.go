@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/check"
 )
 
-// What is printed is what is new, what has changed and what is gone, each once.
+// Rows that are new, have changed or are gone are printed, each once.
 func TestNews(t *testing.T) {
 	now := examplePicture()
 	out := &strings.Builder{}

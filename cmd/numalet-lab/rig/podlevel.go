@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/placement/manifest"
 )
 
-// PodResources is what a pod asks for as a whole (KEP-2837), in the forms of a container's.
+// PodResources says what a pod asks for as a whole (KEP-2837), in the forms of a container's.
 type PodResources struct {
 	Limits   map[string]Text `json:"limits,omitempty"`
 	Requests map[string]Text `json:"requests,omitempty"`

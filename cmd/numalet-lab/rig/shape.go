@@ -30,7 +30,7 @@ type Shape struct {
 type PodSpec struct {
 	// Annotations ask for a placement, as a pod's do.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Resources is what the pod asks for as a whole; nil: only its containers ask.
+	// Resources are asked for by the pod as a whole; nil: only its containers ask.
 	Resources      *PodResources   `json:"resources,omitempty"`
 	InitContainers []ContainerSpec `json:"initContainers,omitempty"`
 	Containers     []ContainerSpec `json:"containers,omitempty"`

@@ -16,7 +16,7 @@ import (
 // most bounds the pods that are looked at.
 const most = 5000
 
-// cluster is what the node's own credentials reach; client is nil if that is nothing.
+// cluster is reached with the node's own credentials; client is nil if they reach nothing.
 type cluster struct{ client kubernetes.Interface }
 
 // connect reads the kubeconfig, and says what is wrong with it.

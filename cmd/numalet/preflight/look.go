@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// patience bounds each answer of somebody else's: the runtime, the API server, a plugin.
+// patience bounds each answer of the runtime, the API server or a plugin.
 const patience = 10 * time.Second
 
 // Question is about a node.

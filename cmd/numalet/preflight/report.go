@@ -38,7 +38,7 @@ type Finding struct {
 	Subject string `json:"subject"`
 	Level   Level  `json:"level"`
 	Text    string `json:"text,omitempty"`
-	// Advice is what to do about it.
+	// Advice says what to do about it.
 	Advice string `json:"advice,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -179,6 +180,8 @@ func show(out io.Writer, path string, info os.FileInfo, long bool) {
 func shell(s streams, args []string) int {
 	script, name := s.in, "sh"
 	var rest []string
+	terminal, is := s.in.(*os.File)
+	prompts := is && term.IsTerminal(int(terminal.Fd()))
 	switch {
 	case len(args) > 1 && args[0] == "-c":
 		script, rest = strings.NewReader(args[1]), args[2:]
@@ -189,13 +192,20 @@ func shell(s streams, args []string) int {
 		}
 		defer f.Close()
 		script, name, rest = f, args[0], args[1:]
+	case prompts:
+	default: // the whole input is the script, and its commands have none
+		all, err := io.ReadAll(s.in)
+		if err != nil {
+			return s.fail("sh", err)
+		}
+		script, s.in = bytes.NewReader(all), nil
 	}
 	runner, err := interp.New(interp.StdIO(s.in, s.out, s.err), interp.Params(append([]string{"--"}, rest...)...))
 	if err != nil {
 		return s.fail("sh", err)
 	}
 	parser := syntax.NewParser()
-	if f, is := s.in.(*os.File); is && script == s.in && term.IsTerminal(int(f.Fd())) {
+	if prompts && script == s.in {
 		return prompt(s, parser, runner)
 	}
 	file, err := parser.Parse(script, name)
