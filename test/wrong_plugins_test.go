@@ -243,7 +243,7 @@ func entryOf(n *harness.Node, path, resource string) (text string) {
 		return err.Error()
 	}
 	for _, e := range list {
-		if e["resource"] == resource || e["Name"] == resource {
+		if e["resource"] == resource || e["name"] == resource {
 			text += fmt.Sprintln(e)
 		}
 	}
