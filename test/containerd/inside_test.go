@@ -128,7 +128,7 @@ func testEnv(t *testing.T, w world) {
 	r := w.report(pod, "main")
 	for name, want := range map[string]string{
 		"GREETING": "hello", "TWICE": "hello hello", "POD": pod.Name, "UID": string(pod.UID),
-		"NODE": "node", "TIER": "front", "IP": pod.Status.PodIP, "MEMORY": "64", "PATH": "/",
+		"NODE": "node", "TIER": "front", "IP": pod.Status.PodIP, "MEMORY": "64", "PATH": "/bin:/",
 	} {
 		if r.Env[name] != want {
 			t.Errorf("%s=%q, want %q", name, r.Env[name], want)
