@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -86,14 +87,49 @@ func TestLinesOfPages(t *testing.T) {
 
 // TestLinksOfPages: what a page links to in this repository is there.
 func TestLinksOfPages(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)]*))?\)`)
 	for page, text := range pagesOf(t) {
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), match[1])); err != nil {
+			to := page
+			if match[1] != "" {
+				to = filepath.Join(filepath.Dir(page), match[1])
+			}
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s: %v", filepath.Base(page), match[1], err)
+			} else if match[2] != "" && filepath.Ext(to) == ".md" && !slices.Contains(headings(t, to), match[2]) {
+				t.Errorf("%s links to #%s, which is no heading of %s", filepath.Base(page), match[2], filepath.Base(to))
 			}
 		}
 	}
+}
+
+// headings returns the anchors that a page's headings have where it is shown.
+func headings(t *testing.T, page string) (out []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+			return unicode.ToLower(r)
+		}
+		return -1
+	}
+	code := false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+		}
+		level, title, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !code && level != "" && strings.Trim(level, "#") == "" {
+			out = append(out, strings.Map(kept, title))
+		}
+	}
+	return out
 }
 
 // roomsOf returns the rooms that the first columns of a table name. Of them ".../x" is below the last
