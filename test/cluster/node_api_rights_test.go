@@ -64,6 +64,8 @@ var rights = map[string][]string{
 	"/problems":                                    {"proxy"},
 	"/events":                                      {"proxy"},
 	"/free":                                        {"proxy"},
+	"/machine":                                     {"proxy"},
+	"/version":                                     {"proxy"},
 	"/":                                            {"proxy"},
 	"/none":                                        {"proxy"},
 }

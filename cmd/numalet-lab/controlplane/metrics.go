@@ -90,7 +90,8 @@ func (c *Cluster) registerMetrics(ctx context.Context, port int) error {
 	objects := strings.NewReplacer("$PORT", fmt.Sprint(port),
 		"$CA", base64.StdEncoding.EncodeToString(c.authority.own.certificate)).Replace(metricsObjects)
 	cmd := exec.CommandContext(ctx, c.config.program("kubectl"),
-		"--kubeconfig="+c.AdminKubeconfig(), "apply", "--filename=-")
+		"--kubeconfig="+c.AdminKubeconfig(), "--cache-dir="+c.config.path("kubectl"), // not the user's cache
+		"apply", "--filename=-")
 	cmd.Stdin = strings.NewReader(objects)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make the objects of metrics-server: %w: %s", err, out)
