@@ -86,7 +86,7 @@ func checkParts(t *testing.T, got order, first, then string) {
 	}
 }
 
-// manifest is that of a pod with one container; without limits it has none.
+// manifest returns the manifest of a pod with one container; without limits it has none.
 func manifest(name, image, limits string) string {
 	return "{apiVersion: v1, kind: Pod, metadata: {name: " + name + "}, spec: {restartPolicy: Never, " +
 		"containers: [{name: main, image: " + image + ", resources: {limits: {" + limits + "}}}]}}"

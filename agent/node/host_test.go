@@ -110,7 +110,7 @@ func TestMemoryQoS(t *testing.T) {
 	}
 }
 
-// reasons are those of the node's events.
+// reasons records the reasons of the node's events.
 type reasons struct {
 	Events
 	of []string

@@ -62,7 +62,7 @@ func TestCtl(t *testing.T) {
 	}
 }
 
-// absentDriver is that of a node without GPUs.
+// absentDriver is the driver of a node without GPUs.
 type absentDriver struct{}
 
 func (absentDriver) Open() (gpu.Session, error) {

@@ -14,12 +14,12 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// HealthNotReported is that of a device whose driver has no service of health.
+// HealthNotReported is the health of a device whose driver does not report any.
 const HealthNotReported = "NotReported"
 
 // claimed are the devices that resource claims hand out, by driver, pool and name.
 type claimed struct {
-	// published are those of the node's ResourceSlices.
+	// published holds the devices of the node's ResourceSlices.
 	published []claim.Device
 	drivers   []dra.Driver
 	state     allocation.State

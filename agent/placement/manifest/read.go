@@ -23,7 +23,7 @@ type Manifest struct {
 	// Claims and Slices say what the pods' resource claims have, and where that is.
 	Claims []*resourcev1.ResourceClaim
 	Slices []*resourcev1.ResourceSlice
-	// Templates are those of claims that are made when a pod is.
+	// Templates hold the ResourceClaimTemplates, from which claims are made for each pod.
 	Templates []*resourcev1.ResourceClaimTemplate
 	// Warnings lists ignored fields, objects that were skipped, and what a node without an API server would refuse.
 	Warnings []string

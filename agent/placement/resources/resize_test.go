@@ -148,6 +148,16 @@ func TestHalfOfAResize(t *testing.T) {
 	})
 }
 
+// use has the pod and its container use so much memory.
+func (k *kernel) use(uid types.UID, bytes string) {
+	file := "memory.current"
+	if k.legacy {
+		file = "memory.usage_in_bytes"
+	}
+	k.write(k.container(uid, file), bytes)
+	k.write(k.pod(uid, file), bytes)
+}
+
 // A memory limit is not lowered to less than is used, at once or while CPUs change.
 func TestMemoryInUse(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
@@ -155,19 +165,13 @@ func TestMemoryInUse(t *testing.T) {
 		k.podOf(n, asking("p", "2", "64Mi"))
 		pool.Wake()
 		expectUpdates(t, n, "at first", "")
-		file := "memory.current"
-		if k.legacy {
-			file = "memory.usage_in_bytes"
-		}
-		k.write(k.container("p", file), "50000000")
-		k.write(k.pod("p", file), "50000000")
+		k.use("p", "50000000")
 		n.sees(pool, asking("p", "2", "32Mi"))
 		expectUpdates(t, n, "more is in use", "")
 		n.assign("x", 5)
 		pool.Wake()
 		expectUpdates(t, n, "the set changes", "p-c=0-4,6-7")
-		k.write(k.container("p", file), "1000")
-		k.write(k.pod("p", file), "1000")
+		k.use("p", "1000")
 		time.Sleep(time.Minute)
 		expectUpdates(t, n, "less is in use", "p-c=/33554432")
 		k.expectPod("p", 2, "33554432")
@@ -181,23 +185,15 @@ func TestMemoryInUseForLong(t *testing.T) {
 		k.podOf(n, asking("p", "2", "64Mi"))
 		pool.Wake()
 		expectUpdates(t, n, "at first", "")
-		file := "memory.current"
-		if k.legacy {
-			file = "memory.usage_in_bytes"
-		}
-		use := func(bytes string) {
-			k.write(k.container("p", file), bytes)
-			k.write(k.pod("p", file), bytes)
-		}
-		use("50000000")
+		k.use("p", "50000000")
 		n.sees(pool, asking("p", "2", "32Mi"))
 		pool.Follow("p")
 		expectSettled(t, n, "more is in use",
 			`p: cannot decrease memory limits: attempting to set container "c" memory limit (33554432) below current usage (50000000)`)
-		use("60000000")
+		k.use("p", "60000000")
 		time.Sleep(time.Hour)
 		expectSettled(t, n, "another amount")
-		use("1000")
+		k.use("p", "1000")
 		time.Sleep(10 * time.Second)
 		expectSettled(t, n, "a period after less is in use", "p: <nil>")
 	})

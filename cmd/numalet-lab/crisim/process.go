@@ -24,7 +24,7 @@ type process struct {
 	resize         <-chan remotecommand.TerminalSize
 }
 
-// commands are those that a simulated container has.
+// commands lists the commands of a simulated container.
 const commands = "cat, echo, env, exit, false, ls, pwd, sh, size, sleep, true"
 
 // run runs one of the commands, or sh -c with a list of them. It returns the exit code.

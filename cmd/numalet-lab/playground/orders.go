@@ -29,7 +29,7 @@ const OrdersSocket = "ctl.sock"
 // usualUse is how much of a simulated machine's memory is in use without an order.
 const usualUse = 0.4
 
-// orders are what users have happen to the node: memory that runs short, a shutdown of the machine.
+// orders have things happen to the node: memory runs short, the machine shuts down.
 type orders struct {
 	listener net.Listener
 	bus      *logind.Bus
